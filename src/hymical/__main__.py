@@ -1,0 +1,5 @@
+"""`python -m hymical` is `hymical`."""
+
+from hymical.entrypoints.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The same ports in dictionaries: complete, and held to the same contracts as the real adapters."""

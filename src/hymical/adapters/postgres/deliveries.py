@@ -1,0 +1,241 @@
+"""The queue of deliveries and its history in PostgreSQL."""
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+from sqlalchemy import Row, case, select
+
+from hymical.adapters.postgres import rows
+from hymical.adapters.postgres.errors import translated
+from hymical.adapters.postgres.statements import statement
+from hymical.adapters.postgres.tables import attempts, deliveries, destinations, messages
+from hymical.adapters.postgres.transactions import PostgresTransactions
+from hymical.domain.deliveries import (
+    Attempt,
+    AttemptOutcome,
+    Delivered,
+    Delivery,
+    DeliveryState,
+    Failed,
+    Later,
+    Message,
+    Settlement,
+    spends_allowance,
+)
+from hymical.domain.errors import NotFound, NotReplayable
+from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, MessageId
+from hymical.domain.leases import Lease
+from hymical.ports.clock import Clock
+from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, DeliveryView, Settled
+
+
+class PostgresDeliveryQueue:
+    def __init__(self, transactions: PostgresTransactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def owe(self, new: Sequence[Message], owed: Sequence[Delivery]) -> None:
+        parameters = {
+            "message_ids": [message.id for message in new],
+            "types": [message.type for message in new],
+            "submission_ids": [message.submission_id for message in new],
+            "form_ids": [message.form_id for message in new],
+            "bodies": [message.body for message in new],
+            "ids": [delivery.id for delivery in owed],
+            "of_messages": [delivery.message_id for delivery in owed],
+            "destination_ids": [delivery.destination_id for delivery in owed],
+            "states": [delivery.state for delivery in owed],
+            "due_ats": [delivery.due_at for delivery in owed],
+            "created_ats": [delivery.created_at for delivery in owed],
+            "completed_ats": [delivery.completed_at for delivery in owed],
+            "failure_reasons": [delivery.failure_reason for delivery in owed],
+        }
+        with translated():
+            async with self._transactions.connection() as connection:
+                await connection.execute(statement("owe"), parameters)
+
+    async def claim(self, *, limit: int, lease: timedelta) -> Sequence[ClaimedDelivery]:
+        parameters = {"now": self._clock.pinned(), "limit": limit, "lease": lease}
+        with translated():
+            async with self._transactions.connection() as connection:
+                return [_claimed(row) for row in await connection.execute(statement("claim"), parameters)]
+
+    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
+        # in one order everywhere, so that two batches that share a delivery do not wait for each other
+        settled = sorted(settled, key=lambda one: one.lease.delivery_id)
+        attempts = [one.attempt for one in settled]
+        parameters = {
+            "now": self._clock.pinned(),
+            "ids": [one.lease.delivery_id for one in settled],
+            "tokens": [one.lease.token for one in settled],
+            "states": [_state_after(one.settlement) for one in settled],
+            "delays": [getattr(one.settlement, "delay", None) for one in settled],
+            "spends": [spends_allowance(one.settlement) for one in settled],
+            "failure_reasons": [getattr(one.settlement, "reason", None) for one in settled],
+            "disables": [getattr(one.settlement, "disables_destination", False) for one in settled],
+            "numbers": [one.lease.number for one in settled],
+            "started_ats": [attempt and attempt.started_at for attempt in attempts],
+            "durations": [attempt and _milliseconds(attempt.duration) for attempt in attempts],
+            "outcomes": [attempt and attempt.outcome for attempt in attempts],
+            "statuses": [attempt and attempt.response_status for attempt in attempts],
+            "errors": [attempt and attempt.error for attempt in attempts],
+            "excerpts": [attempt and attempt.response_excerpt for attempt in attempts],
+        }
+        with translated():
+            async with self._transactions.connection() as connection:
+                return {
+                    DeliveryId(row.id) for row in await connection.execute(statement("settle"), parameters)
+                }
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        parameters = {
+            "now": self._clock.pinned(),
+            "ids": [lease.delivery_id for lease in leases],
+            "tokens": [lease.token for lease in leases],
+        }
+        with translated():
+            async with self._transactions.connection() as connection:
+                await connection.execute(statement("release"), parameters)
+
+    async def replay(self, delivery_id: DeliveryId) -> None:
+        parameters = {"now": self._clock.pinned(), "id": delivery_id}
+        state = select(deliveries.c.state).where(deliveries.c.id == delivery_id)
+        with translated():
+            async with self._transactions.connection() as connection:
+                if (await connection.execute(statement("replay"), parameters)).all():
+                    return
+                found = (await connection.execute(state)).scalar_one_or_none()
+        if found is None:
+            raise NotFound("delivery", delivery_id)
+        raise NotReplayable(delivery_id, found)
+
+
+class PostgresDeliveryHistory:
+    def __init__(self, transactions: PostgresTransactions) -> None:
+        self._transactions = transactions
+
+    async def page(self, which: DeliveryFilter, *, before: str | None, limit: int) -> Sequence[DeliveryView]:
+        query = _views.order_by(deliveries.c.id.desc()).limit(limit)
+        if which.form_id is not None:
+            of_form = select(destinations.c.id).where(destinations.c.form_id == which.form_id)
+            query = query.where(deliveries.c.destination_id.in_(of_form))
+        if which.destination_id is not None:
+            query = query.where(deliveries.c.destination_id == which.destination_id)
+        if which.submission_id is not None:
+            query = query.where(messages.c.submission_id == which.submission_id)
+        if which.state is not None:
+            query = query.where(deliveries.c.state == which.state)
+        if before is not None:
+            query = query.where(deliveries.c.id < before)
+        with translated():
+            async with self._transactions.connection() as connection:
+                return [_view(row) for row in await connection.execute(query)]
+
+    async def get(self, delivery_id: DeliveryId) -> DeliveryView:
+        with translated():
+            async with self._transactions.connection() as connection:
+                row = (await connection.execute(_views.where(deliveries.c.id == delivery_id))).one_or_none()
+        if row is None:
+            raise NotFound("delivery", delivery_id)
+        return _view(row)
+
+    async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
+        query = select(attempts).where(attempts.c.delivery_id == delivery_id).order_by(attempts.c.number)
+        with translated():
+            async with self._transactions.connection() as connection:
+                return [_attempt(row) for row in await connection.execute(query)]
+
+
+_views = (
+    select(
+        deliveries.c.id,
+        deliveries.c.message_id,
+        messages.c.submission_id,
+        messages.c.form_id,
+        deliveries.c.destination_id,
+        destinations.c.url.label("destination_url"),
+        deliveries.c.state,
+        deliveries.c.attempt_count,
+        deliveries.c.cycle_attempt_count,
+        case((deliveries.c.state == DeliveryState.PENDING, deliveries.c.due_at)).label("next_attempt_at"),
+        deliveries.c.created_at,
+        deliveries.c.completed_at,
+        deliveries.c.failure_reason,
+    )
+    .join(messages, messages.c.id == deliveries.c.message_id)
+    .join(destinations, destinations.c.id == deliveries.c.destination_id)
+)
+
+
+def _state_after(settlement: Settlement) -> DeliveryState:
+    match settlement:
+        case Delivered():
+            return DeliveryState.DELIVERED
+        case Later():
+            return DeliveryState.PENDING
+        case Failed():
+            return DeliveryState.FAILED
+
+
+def _milliseconds(duration: timedelta | None) -> int | None:
+    return None if duration is None else round(duration / timedelta(milliseconds=1))
+
+
+def _claimed(row: Row[*tuple[object, ...]]) -> ClaimedDelivery:
+    stored = row._mapping  # noqa: SLF001
+    lease = Lease(
+        delivery_id=stored["id"],
+        token=LeaseToken(stored["lease_token"]),
+        number=stored["attempt_count"],
+        since=stored["lease_since"],
+    )
+    return ClaimedDelivery(
+        lease=lease,
+        delivery=Delivery(
+            id=stored["id"],
+            message_id=MessageId(stored["message_id"]),
+            destination_id=DestinationId(stored["destination_id"]),
+            state=DeliveryState(stored["state"]),
+            attempt_count=stored["attempt_count"],
+            cycle_attempt_count=stored["cycle_attempt_count"],
+            lost_in_a_row=stored["lost_in_a_row"],
+            due_at=stored["due_at"],
+            lease=lease,
+            created_at=stored["created_at"],
+        ),
+        message=Message(
+            id=MessageId(stored["message_id"]),
+            type=stored["type"],
+            submission_id=stored["submission_id"],
+            form_id=stored["message_form_id"],
+            body=stored["body"],
+        ),
+        destination=rows.destination(
+            id=stored["destination_id"],
+            form_id=stored["form_id"],
+            url=stored["url"],
+            state=stored["destination_state"],
+            secrets=stored["secrets"],
+            created_at=stored["destination_created_at"],
+        ),
+        lost=stored["lost"],
+    )
+
+
+def _view(row: Row[*tuple[object, ...]]) -> DeliveryView:
+    stored = dict(row._mapping)  # noqa: SLF001
+    return DeliveryView(**stored | {"state": DeliveryState(stored["state"])})
+
+
+def _attempt(row: Row[*tuple[object, ...]]) -> Attempt:
+    stored = row._mapping  # noqa: SLF001
+    duration_ms = stored["duration_ms"]
+    return Attempt(
+        number=stored["number"],
+        started_at=stored["started_at"],
+        duration=None if duration_ms is None else timedelta(milliseconds=duration_ms),
+        outcome=AttemptOutcome(stored["outcome"]),
+        response_status=stored["response_status"],
+        error=stored["error"],
+        response_excerpt=stored["response_excerpt"],
+    )

@@ -1,0 +1,47 @@
+"""From the driver's errors to the domain's, once, at this edge."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import psycopg
+from sqlalchemy.exc import (
+    DBAPIError,
+    DisconnectionError,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from hymical.domain.errors import HymicalError, StorageUnavailable
+
+
+@contextmanager
+def translated(constraints: Mapping[str, HymicalError] | None = None) -> Iterator[None]:
+    """Raises the domain's errors instead of the driver's.
+
+    `constraints` says what the violation of a constraint means, by its name. A database that is away, shutting
+    down, read only after a failover, or out of connections is `StorageUnavailable`. Anything else is a fault
+    in Hymical and passes as it is.
+    """
+    try:
+        yield
+    except IntegrityError as error:
+        meant = (constraints or {}).get(_constraint(error) or "")
+        if meant is None:
+            raise
+        raise meant from None
+    except (
+        OperationalError,
+        InterfaceError,
+        InternalError,
+        DisconnectionError,
+        PoolTimeoutError,
+        OSError,
+    ) as error:
+        raise StorageUnavailable(type(error).__name__) from error
+
+
+def _constraint(error: DBAPIError) -> str | None:
+    return error.orig.diag.constraint_name if isinstance(error.orig, psycopg.Error) else None

@@ -1,0 +1,131 @@
+"""Forms and submissions in PostgreSQL."""
+
+import json
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import Row, func, insert, select
+
+from hymical.adapters.postgres import rows
+from hymical.adapters.postgres.errors import translated
+from hymical.adapters.postgres.statements import statement
+from hymical.adapters.postgres.tables import forms, submissions
+from hymical.adapters.postgres.transactions import PostgresTransactions
+from hymical.domain.errors import AlreadyExists, NotFound
+from hymical.domain.forms import Form, NewForm, Submission
+from hymical.domain.ids import FormId, SubmissionId
+from hymical.ports.clock import Clock
+from hymical.ports.forms import Intake, IntakeDesk
+
+
+class PostgresFormRepository:
+    def __init__(self, transactions: PostgresTransactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def add(self, form: NewForm) -> Form:
+        values = {
+            "id": form.id,
+            "name": form.name,
+            "is_active": form.is_active,
+            "created_at": self._clock.pinned() or func.clock_timestamp(),
+        }
+        with translated({"forms_pkey": AlreadyExists("form", form.id)}):
+            async with self._transactions.connection() as connection:
+                row = (await connection.execute(insert(forms).values(values).returning(forms))).one()
+        return _form(row)
+
+    async def get(self, form_id: FormId) -> Form:
+        with translated():
+            async with self._transactions.connection() as connection:
+                row = (await connection.execute(select(forms).where(forms.c.id == form_id))).one_or_none()
+        if row is None:
+            raise NotFound("form", form_id)
+        return _form(row)
+
+    async def page(self, *, after: str | None, limit: int) -> Sequence[Form]:
+        query = select(forms).order_by(forms.c.id).limit(limit)
+        if after is not None:
+            query = query.where(forms.c.id > after)
+        with translated():
+            async with self._transactions.connection() as connection:
+                return [_form(row) for row in await connection.execute(query)]
+
+    async def intake(self, form_ids: Collection[FormId]) -> IntakeDesk:
+        with translated():
+            async with self._transactions.connection() as connection:
+                found = (
+                    await connection.execute(
+                        statement("load_intake"), {"form_ids": list(form_ids), "now": self._clock.pinned()}
+                    )
+                ).all()
+        intakes: dict[FormId, Intake] = {}
+        for row in found:
+            if row.form_id is None:
+                continue
+            form = Form(
+                id=FormId(row.form_id), name=row.name, is_active=row.is_active, created_at=row.created_at
+            )
+            known = intakes.get(form.id)
+            destinations = known.destinations if known else ()
+            if row.destination_id is not None:
+                destinations += (
+                    rows.destination(
+                        id=row.destination_id,
+                        form_id=row.form_id,
+                        url=row.url,
+                        state=row.state,
+                        secrets=row.secrets,
+                        created_at=row.destination_created_at,
+                    ),
+                )
+            intakes[form.id] = Intake(form=form, destinations=destinations)
+        return IntakeDesk(now=found[0].now, intakes=intakes)
+
+
+class PostgresSubmissionRepository:
+    def __init__(self, transactions: PostgresTransactions) -> None:
+        self._transactions = transactions
+
+    async def add(self, new: Sequence[Submission]) -> None:
+        parameters = {
+            "ids": [submission.id for submission in new],
+            "form_ids": [submission.form_id for submission in new],
+            "received_ats": [submission.received_at for submission in new],
+            "fields": [json.dumps(dict(submission.fields), ensure_ascii=False) for submission in new],
+        }
+        with translated():
+            async with self._transactions.connection() as connection:
+                await connection.execute(statement("add_submissions"), parameters)
+
+    async def get(self, submission_id: SubmissionId) -> Submission:
+        query = select(submissions).where(submissions.c.id == submission_id)
+        with translated():
+            async with self._transactions.connection() as connection:
+                row = (await connection.execute(query)).one_or_none()
+        if row is None:
+            raise NotFound("submission", submission_id)
+        return _submission(row)
+
+    async def page(self, *, form_id: FormId | None, before: str | None, limit: int) -> Sequence[Submission]:
+        query = select(submissions).order_by(submissions.c.id.desc()).limit(limit)
+        if form_id is not None:
+            query = query.where(submissions.c.form_id == form_id)
+        if before is not None:
+            query = query.where(submissions.c.id < before)
+        with translated():
+            async with self._transactions.connection() as connection:
+                return [_submission(row) for row in await connection.execute(query)]
+
+
+def _form(row: Row[*tuple[object, ...]]) -> Form:
+    return Form(**row._mapping)  # noqa: SLF001
+
+
+def _submission(row: Row[*tuple[object, ...]]) -> Submission:
+    stored = row._mapping  # noqa: SLF001
+    return Submission(
+        id=stored["id"],
+        form_id=stored["form_id"],
+        received_at=stored["received_at"],
+        fields=tuple((name, tuple(values)) for name, values in stored["fields"].items()),
+    )

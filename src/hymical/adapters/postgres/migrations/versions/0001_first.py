@@ -1,0 +1,138 @@
+"""Forms, destinations, submissions, messages, deliveries with their attempts, and keys."""
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import postgresql
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def _id() -> sa.String:
+    return sa.String(64, collation="C")
+
+
+def _instant() -> sa.DateTime:
+    return sa.DateTime(timezone=True)
+
+
+def upgrade() -> None:
+    op.create_table(
+        "forms",
+        sa.Column("id", _id(), nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("is_active", sa.Boolean, nullable=False),
+        sa.Column("created_at", _instant(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="forms_pkey"),
+    )
+    op.create_table(
+        "destinations",
+        sa.Column("id", _id(), nullable=False),
+        sa.Column("form_id", _id(), nullable=False),
+        sa.Column("url", sa.Text, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("secrets", postgresql.JSONB, nullable=False),
+        sa.Column("created_at", _instant(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="destinations_pkey"),
+        sa.ForeignKeyConstraint(["form_id"], ["forms.id"], name="destinations_form_id_fkey"),
+        sa.CheckConstraint("state IN ('active', 'paused', 'disabled')", name="destinations_state_known"),
+    )
+    op.create_index("destinations_form_id", "destinations", ["form_id", "id"])
+    op.create_table(
+        "submissions",
+        sa.Column("id", _id(), nullable=False),
+        sa.Column("form_id", _id(), nullable=False),
+        sa.Column("received_at", _instant(), nullable=False),
+        sa.Column("fields", postgresql.JSON, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="submissions_pkey"),
+        sa.ForeignKeyConstraint(["form_id"], ["forms.id"], name="submissions_form_id_fkey"),
+    )
+    op.create_index("submissions_form_id", "submissions", ["form_id", "id"])
+    op.create_table(
+        "messages",
+        sa.Column("id", _id(), nullable=False),
+        sa.Column("type", sa.Text, nullable=False),
+        sa.Column("submission_id", _id(), nullable=True),
+        sa.Column("form_id", _id(), nullable=True),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="messages_pkey"),
+        sa.ForeignKeyConstraint(["submission_id"], ["submissions.id"], name="messages_submission_id_fkey"),
+        sa.ForeignKeyConstraint(["form_id"], ["forms.id"], name="messages_form_id_fkey"),
+    )
+    op.create_index("messages_submission_id", "messages", ["submission_id"])
+    op.create_table(
+        "deliveries",
+        sa.Column("id", _id(), nullable=False),
+        sa.Column("message_id", _id(), nullable=False),
+        sa.Column("destination_id", _id(), nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("attempt_count", sa.Integer, nullable=False),
+        sa.Column("cycle_attempt_count", sa.Integer, nullable=False),
+        sa.Column("lost_in_a_row", sa.SmallInteger, nullable=False),
+        sa.Column("due_at", _instant(), nullable=True),
+        sa.Column("lease_token", postgresql.UUID(as_uuid=True), nullable=True),
+        sa.Column("lease_since", _instant(), nullable=True),
+        sa.Column("created_at", _instant(), nullable=False),
+        sa.Column("completed_at", _instant(), nullable=True),
+        sa.Column("failure_reason", sa.Text, nullable=True),
+        sa.PrimaryKeyConstraint("id", name="deliveries_pkey"),
+        sa.ForeignKeyConstraint(["message_id"], ["messages.id"], name="deliveries_message_id_fkey"),
+        sa.ForeignKeyConstraint(
+            ["destination_id"], ["destinations.id"], name="deliveries_destination_id_fkey"
+        ),
+        sa.CheckConstraint(
+            "state IN ('pending', 'processing', 'delivered', 'failed')", name="deliveries_state_known"
+        ),
+        sa.CheckConstraint(
+            "(state IN ('pending', 'processing')) = (due_at IS NOT NULL)", name="deliveries_due_while_open"
+        ),
+        sa.CheckConstraint(
+            "(state IN ('delivered', 'failed')) = (completed_at IS NOT NULL)",
+            name="deliveries_completed_at_end",
+        ),
+        sa.CheckConstraint(
+            "(state = 'processing') = (lease_token IS NOT NULL)"
+            " AND (state = 'processing') = (lease_since IS NOT NULL)",
+            name="deliveries_leased_while_processing",
+        ),
+        sa.CheckConstraint(
+            "(state = 'failed') = (failure_reason IS NOT NULL)", name="deliveries_failed_with_reason"
+        ),
+    )
+    op.create_index(
+        "deliveries_due", "deliveries", ["due_at", "id"], postgresql_where=sa.text("due_at IS NOT NULL")
+    )
+    op.create_index("deliveries_destination_id", "deliveries", ["destination_id", "id"])
+    op.create_index("deliveries_message_id", "deliveries", ["message_id"])
+    op.create_table(
+        "attempts",
+        sa.Column("delivery_id", _id(), nullable=False),
+        sa.Column("number", sa.Integer, nullable=False),
+        sa.Column("started_at", _instant(), nullable=False),
+        sa.Column("duration_ms", sa.BigInteger, nullable=True),
+        sa.Column("outcome", sa.Text, nullable=False),
+        sa.Column("response_status", sa.SmallInteger, nullable=True),
+        sa.Column("error", sa.Text, nullable=True),
+        sa.Column("response_excerpt", sa.Text, nullable=True),
+        sa.PrimaryKeyConstraint("delivery_id", "number", name="attempts_pkey"),
+        sa.ForeignKeyConstraint(
+            ["delivery_id"], ["deliveries.id"], name="attempts_delivery_id_fkey", ondelete="CASCADE"
+        ),
+    )
+    op.create_table(
+        "keys",
+        sa.Column("id", _id(), nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("digest", sa.LargeBinary, nullable=False),
+        sa.Column("created_at", _instant(), nullable=False),
+        sa.Column("revoked_at", _instant(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="keys_pkey"),
+        sa.UniqueConstraint("digest", name="keys_digest_key"),
+    )
+
+
+def downgrade() -> None:
+    for table in ("keys", "attempts", "deliveries", "messages", "submissions", "destinations", "forms"):
+        op.drop_table(table)

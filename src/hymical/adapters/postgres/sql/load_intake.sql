@@ -1,0 +1,16 @@
+-- One look for a whole batch of posts: the forms, their destinations, and the time that all of them are received at.
+SELECT
+    coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now,
+    forms.id AS form_id,
+    forms.name,
+    forms.is_active,
+    forms.created_at,
+    destinations.id AS destination_id,
+    destinations.url,
+    destinations.state,
+    destinations.secrets,
+    destinations.created_at AS destination_created_at
+FROM (SELECT 1) AS always
+LEFT JOIN forms ON forms.id = ANY (cast(:form_ids AS text[]))
+LEFT JOIN destinations ON destinations.form_id = forms.id
+ORDER BY forms.id, destinations.id

@@ -1,0 +1,18 @@
+-- Conditional, so that of two simultaneous replays exactly one wins.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
+),
+replayed AS (
+    UPDATE deliveries
+    SET
+        state = 'pending',
+        cycle_attempt_count = 0,
+        lost_in_a_row = 0,
+        due_at = clock.now,
+        completed_at = NULL,
+        failure_reason = NULL
+    FROM clock
+    WHERE deliveries.id = :id AND deliveries.state = 'failed'
+    RETURNING deliveries.id
+)
+SELECT pg_notify('hymical_deliveries', '') FROM replayed

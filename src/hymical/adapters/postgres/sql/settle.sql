@@ -1,0 +1,58 @@
+-- The token is the fence: a holder that was overtaken ends nothing, and its late attempt only completes the record of its own number.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
+),
+report AS MATERIALIZED (
+    SELECT *
+    FROM unnest(
+        cast(:ids AS text[]), cast(:tokens AS uuid[]), cast(:states AS text[]), cast(:delays AS interval[]),
+        cast(:spends AS boolean[]), cast(:failure_reasons AS text[]), cast(:disables AS boolean[]),
+        cast(:numbers AS integer[]), cast(:started_ats AS timestamptz[]), cast(:durations AS bigint[]),
+        cast(:outcomes AS text[]), cast(:statuses AS smallint[]), cast(:errors AS text[]), cast(:excerpts AS text[])
+    ) AS report (
+        id, token, state, delay, spends, failure_reason, disables,
+        number, started_at, duration_ms, outcome, response_status, error, response_excerpt
+    )
+),
+settled AS (
+    UPDATE deliveries
+    SET
+        state = report.state,
+        cycle_attempt_count = deliveries.cycle_attempt_count + cast(report.spends AS integer),
+        lost_in_a_row = 0,
+        due_at = clock.now + report.delay,
+        lease_token = NULL,
+        lease_since = NULL,
+        completed_at = CASE WHEN report.state = 'pending' THEN NULL ELSE clock.now END,
+        failure_reason = report.failure_reason
+    FROM report, clock
+    WHERE deliveries.id = report.id AND deliveries.lease_token = report.token
+    RETURNING deliveries.id, deliveries.destination_id, report.disables
+),
+disabled AS (
+    UPDATE destinations SET state = 'disabled'
+    FROM settled
+    WHERE settled.disables AND destinations.id = settled.destination_id
+),
+recorded AS (
+    INSERT INTO attempts (
+        delivery_id, number, started_at, duration_ms, outcome, response_status, error, response_excerpt
+    )
+    SELECT
+        report.id, report.number, report.started_at, report.duration_ms, report.outcome,
+        report.response_status, report.error, report.response_excerpt
+    FROM report
+    JOIN deliveries ON deliveries.id = report.id
+    -- counting makes the update above come first: taken the other way round, a claim and a settle could wait for each other
+    WHERE report.outcome IS NOT NULL AND (SELECT count(*) FROM settled) >= 0
+    ON CONFLICT (delivery_id, number) DO UPDATE
+    SET
+        started_at = excluded.started_at,
+        duration_ms = excluded.duration_ms,
+        outcome = excluded.outcome,
+        response_status = excluded.response_status,
+        error = excluded.error,
+        response_excerpt = excluded.response_excerpt
+    WHERE attempts.outcome = 'lease_lost'
+)
+SELECT report.id FROM report WHERE report.id NOT IN (SELECT id FROM settled)

@@ -1,0 +1,142 @@
+"""The tables, for migrations and for plain reads; queue statements are in `sql/`."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSON, JSONB, UUID
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s",
+    }
+)
+
+
+def _id() -> String:
+    # ids are compared by their bytes: their order is time's, whatever the database's locale
+    return String(64, collation="C")
+
+
+def _instant() -> DateTime:
+    return DateTime(timezone=True)
+
+
+forms = Table(
+    "forms",
+    metadata,
+    Column("id", _id(), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("is_active", Boolean, nullable=False),
+    Column("created_at", _instant(), nullable=False),
+)
+
+destinations = Table(
+    "destinations",
+    metadata,
+    Column("id", _id(), primary_key=True),
+    Column("form_id", _id(), ForeignKey("forms.id"), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("secrets", JSONB, nullable=False),
+    Column("created_at", _instant(), nullable=False),
+    CheckConstraint("state IN ('active', 'paused', 'disabled')", name="state_known"),
+    Index("destinations_form_id", "form_id", "id"),
+)
+
+submissions = Table(
+    "submissions",
+    metadata,
+    Column("id", _id(), primary_key=True),
+    Column("form_id", _id(), ForeignKey("forms.id"), nullable=False),
+    Column("received_at", _instant(), nullable=False),
+    # json, not jsonb: it keeps the text, and with it the order of names
+    Column("fields", JSON, nullable=False),
+    Index("submissions_form_id", "form_id", "id"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("id", _id(), primary_key=True),
+    Column("type", Text, nullable=False),
+    Column("submission_id", _id(), ForeignKey("submissions.id"), nullable=True),
+    Column("form_id", _id(), ForeignKey("forms.id"), nullable=True),
+    Column("body", LargeBinary, nullable=False),
+    Index("messages_submission_id", "submission_id"),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", _id(), primary_key=True),
+    Column("message_id", _id(), ForeignKey("messages.id"), nullable=False),
+    Column("destination_id", _id(), ForeignKey("destinations.id"), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt_count", Integer, nullable=False),
+    Column("cycle_attempt_count", Integer, nullable=False),
+    Column("lost_in_a_row", SmallInteger, nullable=False),
+    Column("due_at", _instant(), nullable=True),
+    Column("lease_token", UUID(as_uuid=True), nullable=True),
+    Column("lease_since", _instant(), nullable=True),
+    Column("created_at", _instant(), nullable=False),
+    Column("completed_at", _instant(), nullable=True),
+    Column("failure_reason", Text, nullable=True),
+    CheckConstraint("state IN ('pending', 'processing', 'delivered', 'failed')", name="state_known"),
+    CheckConstraint("(state IN ('pending', 'processing')) = (due_at IS NOT NULL)", name="due_while_open"),
+    CheckConstraint(
+        "(state IN ('delivered', 'failed')) = (completed_at IS NOT NULL)", name="completed_at_end"
+    ),
+    CheckConstraint(
+        "(state = 'processing') = (lease_token IS NOT NULL) AND (state = 'processing') = (lease_since IS NOT NULL)",
+        name="leased_while_processing",
+    ),
+    CheckConstraint("(state = 'failed') = (failure_reason IS NOT NULL)", name="failed_with_reason"),
+    # exactly the order of the claim, and only what is open: it stays small however long the history is
+    Index("deliveries_due", "due_at", "id", postgresql_where=text("due_at IS NOT NULL")),
+    Index("deliveries_destination_id", "destination_id", "id"),
+    Index("deliveries_message_id", "message_id"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("delivery_id", _id(), ForeignKey("deliveries.id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("started_at", _instant(), nullable=False),
+    Column("duration_ms", BigInteger, nullable=True),
+    Column("outcome", Text, nullable=False),
+    Column("response_status", SmallInteger, nullable=True),
+    Column("error", Text, nullable=True),
+    Column("response_excerpt", Text, nullable=True),
+    PrimaryKeyConstraint("delivery_id", "number"),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", _id(), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("created_at", _instant(), nullable=False),
+    Column("revoked_at", _instant(), nullable=True),
+    UniqueConstraint("digest"),
+)

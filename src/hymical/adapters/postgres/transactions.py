@@ -1,0 +1,54 @@
+"""The engine, and the transaction that the calls of one block share."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from hymical.adapters.postgres.errors import translated
+
+
+def create_engine(database_url: str, *, application_name: str, pool_size: int) -> AsyncEngine:
+    """An engine that connects when it is first used. `database_url` is `postgresql://…`."""
+    return create_async_engine(
+        make_url(database_url).set(drivername="postgresql+psycopg"),
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=10,
+        pool_pre_ping=False,
+        hide_parameters=True,
+        connect_args={"application_name": application_name, "connect_timeout": 5},
+    )
+
+
+class PostgresTransactions:
+    """The port `Transactions`; adapters of this folder get their connection here, inside a block or not."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._open: ContextVar[AsyncConnection | None] = ContextVar("open_transaction", default=None)
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[None]:
+        if self._open.get() is not None:
+            raise RuntimeError("a transaction is open in this task already")
+        with translated():
+            async with self._engine.begin() as connection:
+                token = self._open.set(connection)
+                try:
+                    yield
+                finally:
+                    self._open.reset(token)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection]:
+        """The connection of the open transaction; without one, a connection that commits each statement."""
+        connection = self._open.get()
+        if connection is not None:
+            yield connection
+            return
+        async with self._single.connect() as connection:
+            yield connection

@@ -1,0 +1,45 @@
+"""Ids in the layout of ULIDs: 48 bits of milliseconds and 80 random bits, in lower-case Crockford base 32."""
+
+import random
+import secrets
+import time
+
+from hymical.domain.ids import DeliveryId, DestinationId, KeyId, MessageId, SubmissionId
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_RANDOM_BITS = 80
+_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
+
+
+class SystemIds:
+    """Within one process each id is greater than the one before, also in the same millisecond."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def submission(self) -> SubmissionId:
+        return SubmissionId("sub_" + self._next())
+
+    def message(self) -> MessageId:
+        return MessageId("evt_" + self._next())
+
+    def destination(self) -> DestinationId:
+        return DestinationId("dst_" + self._next())
+
+    def delivery(self) -> DeliveryId:
+        return DeliveryId("dlv_" + self._next())
+
+    def key(self) -> KeyId:
+        return KeyId("key_" + self._next())
+
+    def secret_bytes(self) -> bytes:
+        return secrets.token_bytes(32)
+
+    def dice(self) -> float:
+        return random.random()  # noqa: S311  it spreads load and guards nothing
+
+    def _next(self) -> str:
+        drawn = time.time_ns() // 1_000_000 << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+        # a clock that stands still or steps back must not break the order
+        self._last = drawn if drawn > self._last else self._last + 1 + secrets.randbits(32)
+        return "".join(_PAIRS[self._last >> shift & 0x3FF] for shift in range(120, -1, -10))

@@ -1,0 +1,1 @@
+"""Use cases: one small callable per verb, ports as its fields."""

@@ -1,0 +1,1 @@
+"""Rules as frozen values and pure functions; standard library only."""

@@ -1,0 +1,412 @@
+"""Messages, the deliveries they owe, and the state machine of a delivery.
+
+pending ──claim──▶ processing ──2xx──▶ delivered
+   ▲                   │ ├──final answer, or allowance spent──▶ failed ──replay──▶ pending
+   └──later (retry)────┘ └──lease expired: claimable again, by anyone
+pending, processing ──withdraw──▶ failed
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from hymical.domain.destinations import Destination, DestinationState
+from hymical.domain.errors import NotReplayable
+from hymical.domain.forms import Submission
+from hymical.domain.ids import DeliveryId, DestinationId, FormId, LeaseToken, MessageId, SubmissionId
+from hymical.domain.instants import rfc3339
+from hymical.domain.leases import Lease
+from hymical.domain.retries import RetryPolicy, spread
+
+
+class DeliveryState(StrEnum):
+    PENDING = "pending"
+    PROCESSING = "processing"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
+class Reason(StrEnum):
+    """Why a delivery failed."""
+
+    EXHAUSTED = "exhausted"
+    REJECTED = "rejected"
+    GONE = "gone"
+    BLOCKED_TARGET = "blocked_target"
+    DESTINATION_DISABLED = "destination_disabled"
+    DESTINATION_DELETED = "destination_deleted"
+    SUBMISSION_DELETED = "submission_deleted"
+    WORKER_LOST = "worker_lost"
+
+
+class AttemptOutcome(StrEnum):
+    """What an attempt's record says of it."""
+
+    SUCCEEDED = "succeeded"
+    HTTP_ERROR = "http_error"
+    TIMEOUT = "timeout"
+    NETWORK_ERROR = "network_error"
+    BLOCKED_TARGET = "blocked_target"
+    LEASE_LOST = "lease_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What is delivered. `body` is stored once, and is what is signed and sent at every attempt."""
+
+    id: MessageId
+    type: str
+    submission_id: SubmissionId | None
+    form_id: FormId | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """The obligation to bring one message to one destination.
+
+    `attempt_count` numbers every claim ever made and is never set back; `cycle_attempt_count` is what the
+    retry allowance is measured against. `due_at` is when anyone may claim it: its next attempt while it is
+    pending, the end of the lease while it is processing, None once it ended.
+    """
+
+    id: DeliveryId
+    message_id: MessageId
+    destination_id: DestinationId
+    state: DeliveryState
+    attempt_count: int = 0
+    cycle_attempt_count: int = 0
+    lost_in_a_row: int = 0
+    due_at: datetime | None
+    lease: Lease | None = None
+    created_at: datetime
+    completed_at: datetime | None = None
+    failure_reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """The record of one request. `duration` is None when nobody lived to measure it."""
+
+    number: int
+    started_at: datetime
+    duration: timedelta | None
+    outcome: AttemptOutcome
+    response_status: int | None = None
+    error: str | None = None
+    response_excerpt: str | None = None
+
+
+# What a request came to
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """2xx."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """An answer that may be another one later: 5xx, 408, 425, 429."""
+
+    retry_after: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An answer that stays the same however often one asks: any other 4xx, any 3xx."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """410: the receiver wants nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The total deadline passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """No connection, no such name, or one that broke off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The target may not be called."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFault:
+    """Something failed on our own side; the receiver had no part in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """Whoever held the lease was not heard of before it ended."""
+
+
+Outcome = Accepted | Refused | Rejected | Gone | TimedOut | Unreachable | Blocked | OwnFault | LeaseLost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of sending one request: the outcome, and what is kept of it for people to read.
+
+    `error` and `response_excerpt` are bounded, and free of NUL whatever the receiver sent.
+    """
+
+    outcome: Outcome
+    duration: timedelta
+    response_status: int | None = None
+    error: str | None = None
+    response_excerpt: str | None = None
+
+
+# What follows from it
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """Pending again, due once `delay` has passed by the database's clock."""
+
+    delay: timedelta
+    spends: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    reason: Reason
+    disables_destination: bool = False
+
+
+Settlement = Delivered | Later | Failed
+"""How the holder of a lease gives it up."""
+
+
+def judge_status(status: int, retry_after: timedelta = timedelta(0)) -> Outcome:
+    """What an HTTP status says about a webhook. Total."""
+    match status:
+        case _ if 200 <= status < 300:  # noqa: PLR2004
+            return Accepted()
+        case 410:
+            return Gone()
+        case 408 | 425 | 429:
+            return Refused(retry_after=retry_after)
+        case _ if status >= 500:  # noqa: PLR2004
+            return Refused(retry_after=retry_after)
+        case _:
+            return Rejected()
+
+
+def settle(delivery: Delivery, outcome: Outcome, policy: RetryPolicy, dice: float) -> Settlement:
+    """The next state of a claimed delivery. Total, pure, and the only place that decides.
+
+    `dice` is a number in [0, 1) that spreads retries. Of a lost lease it says whether whoever claimed next
+    may go on (`Later` without delay) or must give up, lest a message that kills its workers loops for ever.
+    """
+    match outcome:
+        case Accepted():
+            return Delivered()
+        case Refused(retry_after=wait):
+            return _later_or_failed(delivery, policy, dice, at_least=wait)
+        case TimedOut() | Unreachable():
+            return _later_or_failed(delivery, policy, dice)
+        case Rejected():
+            return Failed(reason=Reason.REJECTED)
+        case Gone():
+            return Failed(reason=Reason.GONE, disables_destination=True)
+        case Blocked():
+            return Failed(reason=Reason.BLOCKED_TARGET)
+        case OwnFault():
+            return Later(delay=spread(policy.fault_wait, dice), spends=False)
+        case LeaseLost():
+            if delivery.lost_in_a_row >= policy.max_lost_in_a_row:
+                return Failed(reason=Reason.WORKER_LOST)
+            return Later(delay=timedelta(0), spends=False)
+        case _:
+            assert_never(outcome)
+
+
+def _later_or_failed(
+    delivery: Delivery, policy: RetryPolicy, dice: float, *, at_least: timedelta = timedelta(0)
+) -> Settlement:
+    delay = policy.wait_after(delivery.cycle_attempt_count + 1, dice, at_least=at_least)
+    return Failed(reason=Reason.EXHAUSTED) if delay is None else Later(delay=delay)
+
+
+def withdraw(delivery: Delivery, reason: Reason) -> Failed | None:
+    """The end of a delivery that is no longer wanted; None when it had ended already."""
+    match delivery.state:
+        case DeliveryState.PENDING | DeliveryState.PROCESSING:
+            return Failed(reason=reason)
+        case DeliveryState.DELIVERED | DeliveryState.FAILED:
+            return None
+        case _:
+            assert_never(delivery.state)
+
+
+def recorded_outcome(outcome: Outcome) -> AttemptOutcome:
+    """The word that an attempt's record uses for an outcome."""
+    match outcome:
+        case Accepted():
+            return AttemptOutcome.SUCCEEDED
+        case Refused() | Rejected() | Gone():
+            return AttemptOutcome.HTTP_ERROR
+        case TimedOut():
+            return AttemptOutcome.TIMEOUT
+        case Unreachable() | OwnFault():
+            return AttemptOutcome.NETWORK_ERROR
+        case Blocked():
+            return AttemptOutcome.BLOCKED_TARGET
+        case LeaseLost():
+            return AttemptOutcome.LEASE_LOST
+        case _:
+            assert_never(outcome)
+
+
+def submission_message(submission: Submission, message_id: MessageId) -> Message:
+    """The message that tells a destination of a submission."""
+    received_at = rfc3339(submission.received_at)
+    payload = {
+        "type": "submission.received",
+        "timestamp": received_at,
+        "data": {
+            "submission_id": submission.id,
+            "form_id": submission.form_id,
+            "received_at": received_at,
+            "fields": dict(submission.fields),
+        },
+    }
+    return Message(
+        id=message_id,
+        type="submission.received",
+        submission_id=submission.id,
+        form_id=submission.form_id,
+        body=json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode(),
+    )
+
+
+def fan_out(
+    message: Message, destinations: Sequence[Destination], *, now: datetime, new_id: Callable[[], DeliveryId]
+) -> tuple[Delivery, ...]:
+    """The deliveries that a message owes: one for each destination, whatever its state.
+
+    To a disabled destination it has failed from the start, so that a replay finds it.
+    """
+    return tuple(_owed(message, destination, now, new_id()) for destination in destinations)
+
+
+def _owed(message: Message, destination: Destination, now: datetime, delivery_id: DeliveryId) -> Delivery:
+    pending = Delivery(
+        id=delivery_id,
+        message_id=message.id,
+        destination_id=destination.id,
+        state=DeliveryState.PENDING,
+        due_at=now,
+        created_at=now,
+    )
+    if destination.state is DestinationState.DISABLED:
+        return ended(pending, Failed(reason=Reason.DESTINATION_DISABLED), now)
+    return pending
+
+
+# The transitions themselves. SQL carries out the same ones; the contract suite holds the two together.
+
+
+def is_due(delivery: Delivery, now: datetime) -> bool:
+    return delivery.due_at is not None and delivery.due_at <= now
+
+
+def claim(delivery: Delivery, *, token: LeaseToken, now: datetime, lease: timedelta) -> Delivery:
+    """A due delivery in new hands; when another's lease ended on the way, that counts as one lost."""
+    number = delivery.attempt_count + 1
+    lost = delivery.state is DeliveryState.PROCESSING
+    return replace(
+        delivery,
+        state=DeliveryState.PROCESSING,
+        attempt_count=number,
+        lost_in_a_row=delivery.lost_in_a_row + 1 if lost else delivery.lost_in_a_row,
+        due_at=now + lease,
+        lease=Lease(delivery_id=delivery.id, token=token, number=number, since=now),
+    )
+
+
+def holds(delivery: Delivery, lease: Lease) -> bool:
+    """Whether a lease is the live one; a holder that was overtaken must change nothing."""
+    return delivery.lease is not None and delivery.lease.token == lease.token
+
+
+def ended(delivery: Delivery, settlement: Settlement, now: datetime) -> Delivery:
+    """A delivery after its holder gave it up by `settlement`."""
+    match settlement:
+        case Delivered():
+            return replace(
+                _unleased(delivery),
+                state=DeliveryState.DELIVERED,
+                cycle_attempt_count=delivery.cycle_attempt_count + 1,
+                completed_at=now,
+            )
+        case Later(delay=delay, spends=spends):
+            return replace(
+                _unleased(delivery),
+                state=DeliveryState.PENDING,
+                cycle_attempt_count=delivery.cycle_attempt_count + int(spends),
+                due_at=now + delay,
+            )
+        case Failed(reason=reason):
+            return replace(
+                _unleased(delivery),
+                state=DeliveryState.FAILED,
+                cycle_attempt_count=delivery.cycle_attempt_count + int(spends_allowance(settlement)),
+                completed_at=now,
+                failure_reason=reason,
+            )
+        case _:
+            assert_never(settlement)
+
+
+def spends_allowance(settlement: Settlement) -> bool:
+    """Whether a request was made and counts against the retry allowance."""
+    match settlement:
+        case Delivered():
+            return True
+        case Later(spends=spends):
+            return spends
+        case Failed(reason=reason):
+            return reason in {Reason.EXHAUSTED, Reason.REJECTED, Reason.GONE, Reason.BLOCKED_TARGET}
+        case _:
+            assert_never(settlement)
+
+
+def released(delivery: Delivery, now: datetime) -> Delivery:
+    """Handed back unsent: due at once, its number left as a gap, nothing spent, nothing lost."""
+    return replace(delivery, state=DeliveryState.PENDING, due_at=now, lease=None)
+
+
+def replayed(delivery: Delivery, now: datetime) -> Delivery:
+    """A failed delivery that starts afresh; id, history and numbering stay. Raises `NotReplayable`."""
+    if delivery.state is not DeliveryState.FAILED:
+        raise NotReplayable(delivery.id, delivery.state)
+    return replace(
+        delivery,
+        state=DeliveryState.PENDING,
+        cycle_attempt_count=0,
+        lost_in_a_row=0,
+        due_at=now,
+        completed_at=None,
+        failure_reason=None,
+    )
+
+
+def _unleased(delivery: Delivery) -> Delivery:
+    return replace(delivery, lost_in_a_row=0, due_at=None, lease=None)

@@ -1,0 +1,131 @@
+"""Everything that Hymical refuses, as one tree; errors carry facts, the edges find the words."""
+
+from dataclasses import dataclass
+
+
+class HymicalError(Exception):
+    """The root of everything that is refused on purpose."""
+
+
+class PostRefused(HymicalError):
+    """A post to a form was not accepted; nothing of it is stored."""
+
+
+@dataclass(eq=False)
+class FormNotFound(PostRefused):
+    form_id: str
+
+
+@dataclass(eq=False)
+class FormClosed(PostRefused):
+    form_id: str
+
+
+@dataclass(eq=False)
+class UnsupportedMediaType(PostRefused):
+    media_type: str
+
+
+@dataclass(eq=False)
+class BodyTooLarge(PostRefused):
+    limit: int
+
+
+@dataclass(eq=False)
+class MalformedBody(PostRefused):
+    """The body is not what its content type says; `flaw` says where it goes wrong, without quoting it."""
+
+    flaw: str
+
+
+@dataclass(eq=False)
+class UndecodableText(PostRefused):
+    """Bytes of a name or a value are not text in the encoding that applies to them."""
+
+    encoding: str
+
+
+class EmptySubmission(PostRefused):
+    pass
+
+
+@dataclass(eq=False)
+class TooManyFields(PostRefused):
+    limit: int
+
+
+@dataclass(eq=False)
+class FieldRefused(PostRefused):
+    """One field broke a rule; `field` is its name, cut to a readable length."""
+
+    field: str
+
+
+class FieldNameTooLong(FieldRefused):
+    pass
+
+
+class InvalidFieldName(FieldRefused):
+    pass
+
+
+class FieldValueTooLong(FieldRefused):
+    pass
+
+
+class InvalidFieldValue(FieldRefused):
+    pass
+
+
+class FileUploadNotSupported(FieldRefused):
+    pass
+
+
+@dataclass(eq=False)
+class NotFound(HymicalError):
+    """`kind` is the resource's name in the API, such as `form` or `delivery`."""
+
+    kind: str
+    id: str
+
+
+@dataclass(eq=False)
+class AlreadyExists(HymicalError):
+    kind: str
+    id: str
+
+
+@dataclass(eq=False)
+class NotReplayable(HymicalError):
+    """Only a failed delivery can be replayed; `state` is the one it is in."""
+
+    delivery_id: str
+    state: str
+
+
+@dataclass(eq=False)
+class InvalidValue(HymicalError):
+    """A value given to the management API or a command breaks a rule; `rule` says which, in words."""
+
+    field: str
+    rule: str
+
+
+class Unauthorized(HymicalError):
+    """No key, or one that is malformed, unknown or revoked: the answer is the same for all."""
+
+
+class StorageUnavailable(HymicalError):
+    """The database did not answer, or broke off; what was being written may or may not be there."""
+
+
+class Overloaded(HymicalError):
+    """More posts are waiting for the database than this process will hold."""
+
+
+@dataclass(eq=False)
+class SchemaMismatch(HymicalError):
+    """`found` is the database's migration, or None for a database that was never migrated."""
+
+    found: str | None
+    expected: str

@@ -1,0 +1,13 @@
+"""Identifiers: text with a prefix that names the kind, in an order that follows time."""
+
+from typing import NewType
+from uuid import UUID
+
+FormId = NewType("FormId", str)
+SubmissionId = NewType("SubmissionId", str)
+MessageId = NewType("MessageId", str)
+DestinationId = NewType("DestinationId", str)
+DeliveryId = NewType("DeliveryId", str)
+KeyId = NewType("KeyId", str)
+
+LeaseToken = NewType("LeaseToken", UUID)

@@ -1,0 +1,20 @@
+"""Ownership for a limited time."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from hymical.domain.ids import DeliveryId, LeaseToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Proof that its holder may report on one attempt of one delivery.
+
+    `token` is new at each claim; `number` is the attempt that the claim allocated and is never used again;
+    `since` is the database's time of the claim.
+    """
+
+    delivery_id: DeliveryId
+    token: LeaseToken
+    number: int
+    since: datetime

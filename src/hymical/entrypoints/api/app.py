@@ -1,0 +1,82 @@
+"""The ASGI application."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from litestar import Litestar, Router
+from litestar.exceptions import HTTPException
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.plugins import SwaggerRenderPlugin
+from litestar.openapi.spec import Components, SecurityScheme
+
+import hymical
+from hymical.entrypoints.api import deliveries, destinations, forms, health
+from hymical.entrypoints.api.coalescer import Coalescer
+from hymical.entrypoints.api.guards import requires_key
+from hymical.entrypoints.api.problems import answer_with_problem
+from hymical.entrypoints.bootstrap.container import Container
+from hymical.entrypoints.bootstrap.resources import Role, open_container
+from hymical.entrypoints.bootstrap.settings import Settings, load_settings
+
+
+def create_app(settings: Settings | None = None, container: Container | None = None) -> Litestar:
+    """The application, for any ASGI server: `uvicorn --factory hymical.entrypoints.api.app:create_app`.
+
+    Without settings they are read from the environment; without a container one is opened for as long as the
+    application runs, and the database's migration is checked first.
+
+    Raises:
+        SettingsInvalid: the settings cannot work.
+    """
+    settings = settings or (None if container else load_settings())
+
+    @asynccontextmanager
+    async def lifespan(app: Litestar) -> AsyncIterator[None]:
+        if container is not None:
+            async with _serving(app, container):
+                yield
+            return
+        assert settings is not None  # noqa: S101  read above
+        async with open_container(settings, Role.API) as opened:
+            await opened.schema().check()
+            async with _serving(app, opened):
+                yield
+
+    return Litestar(
+        route_handlers=[
+            forms.submit_form,
+            health.health,
+            health.ready,
+            Router(
+                "/api/v1",
+                route_handlers=[forms.management, destinations.management, deliveries.management],
+                guards=[requires_key],
+                security=[{"key": []}],
+            ),
+        ],
+        lifespan=[lifespan],
+        exception_handlers={HTTPException: answer_with_problem, Exception: answer_with_problem},
+        openapi_config=OpenAPIConfig(
+            title="Hymical",
+            version=hymical.__version__,
+            path="/schema",
+            render_plugins=[SwaggerRenderPlugin()],
+            components=Components(
+                security_schemes={
+                    "key": SecurityScheme(type="http", scheme="bearer", description="hym_live_…")
+                }
+            ),
+        ),
+        logging_config=None,
+    )
+
+
+@asynccontextmanager
+async def _serving(app: Litestar, container: Container) -> AsyncIterator[None]:
+    coalescer = Coalescer(container.accept_posts())
+    app.state.container = container
+    app.state.coalescer = coalescer
+    try:
+        yield
+    finally:
+        await coalescer.close()

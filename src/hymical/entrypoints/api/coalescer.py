@@ -1,0 +1,70 @@
+"""Posts that arrive together are accepted together; alone, a post waits for nobody."""
+
+import asyncio
+from collections import deque
+
+from hymical.application.forms import AcceptPosts
+from hymical.domain.errors import Overloaded, PostRefused, StorageUnavailable
+from hymical.domain.forms import PostedForm, Receipt
+
+_Waiting = tuple[PostedForm, asyncio.Future[Receipt | PostRefused]]
+
+
+class Coalescer:
+    """Hands posts to `AcceptPosts`: those that came while a transaction was running form the next one.
+
+    At most `runners` transactions run at once, each with at most `batch` posts. More than `backlog` waiting
+    posts are turned away with `Overloaded`. A caller is answered once its own post is committed.
+    """
+
+    def __init__(
+        self, accept_posts: AcceptPosts, *, runners: int = 2, batch: int = 64, backlog: int = 2_048
+    ) -> None:
+        self._accept_posts = accept_posts
+        self._runners = runners
+        self._batch = batch
+        self._backlog = backlog
+        self._waiting: deque[_Waiting] = deque()
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def accept(self, post: PostedForm) -> Receipt:
+        """Raises `PostRefused`, `Overloaded`, or `StorageUnavailable`."""
+        if len(self._waiting) >= self._backlog:
+            raise Overloaded
+        answer: asyncio.Future[Receipt | PostRefused] = asyncio.get_running_loop().create_future()
+        self._waiting.append((post, answer))
+        if len(self._running) < self._runners:
+            runner = asyncio.create_task(self._run())
+            self._running.add(runner)
+            runner.add_done_callback(self._running.discard)
+        accepted = await answer
+        if isinstance(accepted, PostRefused):
+            raise accepted
+        return accepted
+
+    async def close(self) -> None:
+        """Returns when every post that was taken in has its answer."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _run(self) -> None:
+        while self._waiting:
+            together = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
+            await self._accept(together)
+
+    async def _accept(self, together: list[_Waiting]) -> None:
+        try:
+            answers = await self._accept_posts([post for post, _ in together])
+        except Exception as error:  # noqa: BLE001  whatever it is, each caller is told, and the runner goes on
+            if len(together) > 1 and not isinstance(error, StorageUnavailable):
+                # one that cannot be stored must not take its neighbours with it
+                for one in together:
+                    await self._accept([one])
+                return
+            for _, waiting in together:
+                if not waiting.done():
+                    waiting.set_exception(error)
+            return
+        for (_, waiting), answer in zip(together, answers, strict=True):
+            if not waiting.done():
+                waiting.set_result(answer)

@@ -1,0 +1,17 @@
+"""Who may use the management API."""
+
+from typing import Any
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from hymical.domain.errors import Unauthorized
+from hymical.domain.signing import Secret
+
+
+async def requires_key(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:  # noqa: ARG001
+    """Lets a request pass that carries a valid key. Raises `Unauthorized`."""
+    scheme, _, presented = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthorized
+    await connection.app.state.container.authenticate()(Secret(presented.strip()))

@@ -1,0 +1,247 @@
+"""From errors to HTTP problems (RFC 9457): the only table."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import (
+    HTTPException,
+    MethodNotAllowedException,
+    NotFoundException,
+    ValidationException,
+)
+
+from hymical.domain import errors
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One answer: `detail` says what to do, `code` never changes."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    headers: dict[str, str] = field(default_factory=dict)
+    errors: tuple[dict[str, str], ...] = ()
+
+
+def _field(refused: errors.FieldRefused, status: int, code: str, title: str, detail: str) -> Problem:
+    return Problem(
+        status=status,
+        code=code,
+        title=title,
+        detail=detail,
+        errors=({"field": refused.field, "detail": detail},),
+    )
+
+
+_TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
+    errors.FormNotFound: lambda _: Problem(
+        status=404,
+        code="form_not_found",
+        title="There is no such form",
+        detail="Check the form's id in the address that the form posts to.",
+    ),
+    errors.FormClosed: lambda _: Problem(
+        status=409,
+        code="form_closed",
+        title="This form is closed",
+        detail="It accepts no submissions at present; its owner can open it again by setting is_active.",
+    ),
+    errors.UnsupportedMediaType: lambda error: Problem(
+        status=415,
+        code="unsupported_media_type",
+        title="This content type is not supported",
+        detail="Send application/x-www-form-urlencoded, multipart/form-data or application/json"
+        + (f", not {error.media_type}." if error.media_type else "; the request names none."),
+        headers={"accept-post": "application/x-www-form-urlencoded, multipart/form-data, application/json"},
+    ),
+    errors.BodyTooLarge: lambda error: Problem(
+        status=413,
+        code="body_too_large",
+        title="The submission is too large",
+        detail=f"A submission may hold {error.limit} bytes at most; shorten it and send it again.",
+        headers={"connection": "close"},
+    ),
+    errors.MalformedBody: lambda error: Problem(
+        status=400,
+        code="malformed_body",
+        title="The body cannot be read",
+        detail=f"It is not what its content type says: {error.flaw}.",
+    ),
+    errors.UndecodableText: lambda error: Problem(
+        status=400,
+        code="undecodable_text",
+        title="The text cannot be read",
+        detail=f"A name or a value is not text in {error.encoding}; send UTF-8, or name the encoding.",
+    ),
+    errors.EmptySubmission: lambda _: Problem(
+        status=422,
+        code="empty_submission",
+        title="The submission is empty",
+        detail="Fill in at least one field; an input without a name attribute is not sent by browsers.",
+    ),
+    errors.TooManyFields: lambda error: Problem(
+        status=422,
+        code="too_many_fields",
+        title="The submission has too many fields",
+        detail=f"A submission may hold {error.limit} fields at most, each repetition counted.",
+    ),
+    errors.FieldNameTooLong: lambda error: _field(
+        error, 422, "field_name_too_long", "A field's name is too long", "Give the field a shorter name."
+    ),
+    errors.InvalidFieldName: lambda error: _field(
+        error,
+        422,
+        "invalid_field_name",
+        "A field's name cannot be used",
+        "A name must not be empty, and must not hold control characters.",
+    ),
+    errors.FieldValueTooLong: lambda error: _field(
+        error, 422, "field_value_too_long", "A value is too long", "Shorten what is in this field."
+    ),
+    errors.InvalidFieldValue: lambda error: _field(
+        error,
+        422,
+        "invalid_field_value",
+        "A value cannot be kept",
+        "A value must be text, a number, true or false, or a list of those, without NUL characters.",
+    ),
+    errors.FileUploadNotSupported: lambda error: _field(
+        error,
+        422,
+        "file_upload_not_supported",
+        "Files are not accepted",
+        "Send the form without the file; nothing of it has been stored.",
+    ),
+    errors.StorageUnavailable: lambda _: Problem(
+        status=503,
+        code="storage_unavailable",
+        title="Storage is not available",
+        detail="Nothing was confirmed as stored; try again in a moment.",
+        headers={"retry-after": "5"},
+    ),
+    errors.Overloaded: lambda _: Problem(
+        status=503,
+        code="storage_unavailable",
+        title="Too much is waiting to be stored",
+        detail="Nothing of this was stored; try again in a moment.",
+        headers={"retry-after": "5"},
+    ),
+    errors.SchemaMismatch: lambda error: Problem(
+        status=503,
+        code="storage_unavailable",
+        title="The database is at another migration",
+        detail=schema_mismatch(error),
+    ),
+    errors.NotFound: lambda error: Problem(
+        status=404, code="not_found", title="Not found", detail=f"There is no such {error.kind}."
+    ),
+    errors.AlreadyExists: lambda error: Problem(
+        status=409,
+        code="conflict",
+        title="Already there",
+        detail=f"There is a {error.kind} with the id {error.id} already; choose another id.",
+    ),
+    errors.NotReplayable: lambda error: Problem(
+        status=409,
+        code="conflict",
+        title="Not replayable",
+        detail=f"Only a failed delivery can be replayed; this one is {error.state}.",
+    ),
+    errors.InvalidValue: lambda error: Problem(
+        status=422,
+        code="invalid_request",
+        title="A value breaks a rule",
+        detail=f"{error.field} {error.rule}.",
+        errors=({"field": error.field, "detail": f"{error.rule}."},),
+    ),
+    errors.Unauthorized: lambda _: Problem(
+        status=401,
+        code="unauthorized",
+        title="A key is needed",
+        detail="Send a valid key: Authorization: Bearer hym_live_…; `hymical keys create` makes one.",
+        headers={"www-authenticate": "Bearer"},
+    ),
+    NotFoundException: lambda _: Problem(
+        status=404, code="not_found", title="Not found", detail="There is nothing at this address."
+    ),
+    MethodNotAllowedException: lambda error: Problem(
+        status=405,
+        code="method_not_allowed",
+        title="This method is not allowed here",
+        detail="Use one of the methods that the Allow header names.",
+        headers=dict(error.headers or {}),
+    ),
+    ValidationException: lambda error: Problem(
+        status=422,
+        code="invalid_request",
+        title="The request breaks a rule",
+        detail="See errors for each field.",
+        errors=tuple(_validation(one) for one in error.extra or ()),
+    ),
+    HTTPException: lambda error: Problem(
+        status=error.status_code,
+        code="invalid_request" if error.status_code < 500 else "internal_error",  # noqa: PLR2004
+        title="The request cannot be answered",
+        detail="Check the request against /schema.",
+        headers=dict(error.headers or {}),
+    ),
+}
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem for an error, by its class or the nearest one above it."""
+    for kind in type(error).__mro__:
+        make = _TABLE.get(kind)
+        if make is not None:
+            return make(error)
+    return Problem(
+        status=500,
+        code="internal_error",
+        title="Something failed in Hymical",
+        detail="It has been logged. Whether anything was stored is not certain.",
+    )
+
+
+def schema_mismatch(error: errors.SchemaMismatch) -> str:
+    """The sentence for a database that this build does not run on."""
+    found = f"at migration {error.found}" if error.found else "not migrated"
+    return (
+        f"The database is {found} but this build expects {error.expected}:"
+        " stop the other processes and run `hymical migrate`."
+    )
+
+
+def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Response[dict[str, Any]]:
+    problem = problem_of(error)
+    if problem.status >= 500:  # noqa: PLR2004
+        expected = isinstance(error, errors.HymicalError)
+        _log.error(
+            "%s %s: %s",
+            request.method,
+            request.scope["path"],
+            type(error).__name__,
+            exc_info=None if expected else error,
+        )
+    content: dict[str, Any] = {
+        "type": "about:blank",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "code": problem.code,
+    }
+    if problem.errors:
+        content["errors"] = list(problem.errors)
+    return Response(
+        content, status_code=problem.status, headers=problem.headers, media_type="application/problem+json"
+    )
+
+
+def _validation(one: Any) -> dict[str, str]:  # noqa: ANN401  what litestar gives
+    return {"field": str(one.get("key", "")), "detail": str(one.get("message", ""))}

@@ -1,0 +1,30 @@
+"""Running the API in this process."""
+
+import signal
+import socket
+
+import uvicorn
+
+from hymical.entrypoints.api.app import create_app
+from hymical.entrypoints.bootstrap.settings import Settings
+
+
+async def serve(settings: Settings, listener: socket.socket) -> None:
+    """Answers on an open socket until SIGTERM or SIGINT; requests in flight are answered first."""
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(settings),
+            http="httptools",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=30,
+        )
+    )
+    # uvicorn raises the signal again once it has shut down; that must not turn a clean exit into a killed one
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    await server.serve(sockets=[listener])

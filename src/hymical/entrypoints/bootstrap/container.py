@@ -1,0 +1,132 @@
+"""Which adapter stands behind which port, and what each use case is made of."""
+
+from dependency_injector import containers
+from dependency_injector.providers import Callable as Computed
+from dependency_injector.providers import Dependency, Provider, Singleton
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from hymical.adapters.http.egress import Egress
+from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
+from hymical.adapters.postgres.destinations import PostgresDestinationRepository
+from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
+from hymical.adapters.postgres.keys import PostgresKeyRepository
+from hymical.adapters.postgres.schema import PostgresSchema
+from hymical.adapters.postgres.transactions import PostgresTransactions
+from hymical.adapters.postgres.wakeups import PostgresWakeUps
+from hymical.adapters.system.clock import SystemClock
+from hymical.adapters.system.ids import SystemIds
+from hymical.application.deliveries import (
+    ClaimDue,
+    ListDeliveries,
+    ReleaseUnsent,
+    ReplayDelivery,
+    SendDelivery,
+    SettleFinished,
+    ShowDelivery,
+)
+from hymical.application.destinations import CreateDestination, ListDestinations, ShowDestination
+from hymical.application.forms import (
+    AcceptPosts,
+    CreateForm,
+    ListForms,
+    ListSubmissions,
+    ShowForm,
+    ShowSubmission,
+)
+from hymical.application.keys import Authenticate, CreateKey, ListKeys, RevokeKey
+from hymical.domain.limits import IntakeLimits
+from hymical.domain.retries import RetryPolicy
+from hymical.entrypoints.bootstrap.settings import Settings
+from hymical.ports.clock import Clock
+from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue, WebhookSender
+from hymical.ports.destinations import DestinationRepository, TargetCheck
+from hymical.ports.forms import FormRepository, SubmissionRepository
+from hymical.ports.ids import Ids
+from hymical.ports.keys import KeyRepository
+from hymical.ports.transactions import Transactions
+from hymical.ports.wakeups import WakeUps
+
+
+def _as_transactions(connections: PostgresTransactions) -> Transactions:
+    return connections
+
+
+def _as_target_check(egress: Egress) -> TargetCheck:
+    return egress
+
+
+class Container(containers.DeclarativeContainer):
+    """Built by `open_container`, which opens what is a `Dependency` here and swaps what a test gives it."""
+
+    settings: Dependency[Settings] = Dependency(instance_of=Settings)
+    engine: Dependency[AsyncEngine] = Dependency(instance_of=AsyncEngine)
+    sender: Dependency[WebhookSender] = Dependency()
+
+    limits: Provider[IntakeLimits] = Computed(lambda settings: settings.intake_limits, settings)
+    policy: Provider[RetryPolicy] = Computed(lambda settings: settings.retry_policy, settings)
+
+    clock: Provider[Clock] = Singleton(SystemClock)
+    ids: Provider[Ids] = Singleton(SystemIds)
+    connections: Singleton[PostgresTransactions] = Singleton(PostgresTransactions, engine)
+    transactions: Provider[Transactions] = Computed(_as_transactions, connections)
+    schema: Singleton[PostgresSchema] = Singleton(PostgresSchema, connections)
+    wakeups: Provider[WakeUps] = Singleton(
+        PostgresWakeUps, Computed(lambda settings: settings.database_url.get_secret_value(), settings)
+    )
+    forms: Provider[FormRepository] = Singleton(PostgresFormRepository, connections, clock)
+    submissions: Provider[SubmissionRepository] = Singleton(PostgresSubmissionRepository, connections)
+    destinations: Provider[DestinationRepository] = Singleton(
+        PostgresDestinationRepository, connections, clock
+    )
+    keys: Provider[KeyRepository] = Singleton(PostgresKeyRepository, connections, clock)
+    queue: Provider[DeliveryQueue] = Singleton(PostgresDeliveryQueue, connections, clock)
+    history: Provider[DeliveryHistory] = Singleton(PostgresDeliveryHistory, connections)
+    egress: Singleton[Egress] = Singleton(
+        Egress,
+        allowed_networks=Computed(lambda settings: settings.webhook_allowed_networks, settings),
+        allow_http=Computed(lambda settings: settings.webhook_allow_http, settings),
+    )
+    targets: Provider[TargetCheck] = Computed(_as_target_check, egress)
+
+    accept_posts: Provider[AcceptPosts] = Singleton(
+        AcceptPosts,
+        forms=forms,
+        submissions=submissions,
+        queue=queue,
+        transactions=transactions,
+        ids=ids,
+        limits=limits,
+    )
+    create_form: Provider[CreateForm] = Singleton(CreateForm, forms=forms)
+    show_form: Provider[ShowForm] = Singleton(ShowForm, forms=forms)
+    list_forms: Provider[ListForms] = Singleton(ListForms, forms=forms)
+    show_submission: Provider[ShowSubmission] = Singleton(ShowSubmission, submissions=submissions)
+    list_submissions: Provider[ListSubmissions] = Singleton(ListSubmissions, submissions=submissions)
+
+    create_destination: Provider[CreateDestination] = Singleton(
+        CreateDestination, destinations=destinations, targets=targets, ids=ids
+    )
+    show_destination: Provider[ShowDestination] = Singleton(ShowDestination, destinations=destinations)
+    list_destinations: Provider[ListDestinations] = Singleton(ListDestinations, destinations=destinations)
+
+    claim_due: Provider[ClaimDue] = Singleton(
+        ClaimDue,
+        queue=queue,
+        policy=policy,
+        lease=Computed(lambda settings: settings.worker_lease_seconds, settings),
+        clock=clock,
+        ids=ids,
+    )
+    send_delivery: Provider[SendDelivery] = Singleton(
+        SendDelivery, sender=sender, policy=policy, clock=clock, ids=ids
+    )
+    settle_finished: Provider[SettleFinished] = Singleton(SettleFinished, queue=queue)
+    release_unsent: Provider[ReleaseUnsent] = Singleton(ReleaseUnsent, queue=queue)
+    replay_delivery: Provider[ReplayDelivery] = Singleton(ReplayDelivery, queue=queue, history=history)
+    show_delivery: Provider[ShowDelivery] = Singleton(ShowDelivery, history=history)
+    list_deliveries: Provider[ListDeliveries] = Singleton(ListDeliveries, history=history)
+
+    create_key: Provider[CreateKey] = Singleton(CreateKey, keys=keys, ids=ids)
+    list_keys: Provider[ListKeys] = Singleton(ListKeys, keys=keys)
+    revoke_key: Provider[RevokeKey] = Singleton(RevokeKey, keys=keys)
+    authenticate: Provider[Authenticate] = Singleton(Authenticate, keys=keys)

@@ -1,0 +1,145 @@
+"""Settings from environment variables that start with `FORMS_`, or from `.env`."""
+
+import re
+from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from hymical.domain.limits import IntakeLimits
+from hymical.domain.retries import RetryPolicy
+
+_PREFIX = "FORMS_"
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_LONGEST = timedelta(days=365)
+
+
+class SettingsInvalid(Exception):
+    """Settings that cannot work; `problems` has one sentence for each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def parse_duration(value: object) -> timedelta:
+    """A duration written as seconds (`0.5`) or with a unit (`500ms`, `5s`, `5m`, `2h`, `1d`)."""
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError("must be a duration such as 0.5, 30s, 5m or 2h")
+    number, unit = match.groups()
+    try:
+        duration = timedelta(seconds=float(number) * _UNITS[unit or "s"])
+    except OverflowError:
+        duration = timedelta.max
+    if duration > _LONGEST:
+        raise ValueError("must be at most a year")
+    return duration
+
+
+def _durations(value: object) -> object:
+    return tuple(parse_duration(part) for part in value.split()) if isinstance(value, str) else value
+
+
+def _networks(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(ip_network(part, strict=False) for part in re.split(r"[\s,]+", value) if part)
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Wait = Annotated[timedelta, BeforeValidator(parse_duration), Field(gt=timedelta(0))]
+Durations = Annotated[tuple[timedelta, ...], NoDecode, BeforeValidator(_durations)]
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
+Count = Annotated[int, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """Each field is the variable of that name in capitals behind `FORMS_`; defaults are fit for production."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True
+    )
+
+    database_url: SecretStr
+    max_body_bytes: Count = 262_144
+    max_fields: Count = 100
+    max_field_name_length: Count = 128
+    max_field_value_length: Count = 16_384
+    webhook_connect_timeout_seconds: Wait = timedelta(seconds=5)
+    webhook_read_timeout_seconds: Wait = timedelta(seconds=10)
+    webhook_retry_schedule: Durations = _durations("5s 5m 30m 2h 5h 10h 14h 20h 24h")  # type: ignore[assignment]
+    webhook_allowed_networks: Networks = ()
+    webhook_allow_http: bool = False
+    worker_poll_seconds: Wait = timedelta(seconds=1)
+    worker_batch_size: Annotated[int, Field(gt=0, le=1_000)] = 10
+    worker_concurrency: Annotated[int, Field(gt=0, le=10_000)] = 100
+    worker_lease_seconds: Wait = timedelta(seconds=60)
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgres(cls, value: SecretStr) -> SecretStr:
+        if not value.get_secret_value().startswith(("postgresql://", "postgres://")):
+            raise ValueError("must start with postgresql://")
+        return SecretStr(value.get_secret_value().replace("postgres://", "postgresql://", 1))
+
+    @field_validator("worker_lease_seconds")
+    @classmethod
+    def _outlives_an_attempt(cls, lease: timedelta, info: ValidationInfo) -> timedelta:
+        connect = info.data.get("webhook_connect_timeout_seconds")
+        read = info.data.get("webhook_read_timeout_seconds")
+        if connect is None or read is None:
+            return lease
+        deadline = connect + read
+        shortest = deadline + max(timedelta(seconds=2), deadline * 0.2)
+        if lease < shortest:
+            raise ValueError(
+                f"is {_seconds(lease)}, but one attempt may take {_seconds(deadline)}"
+                f" ({_PREFIX}WEBHOOK_CONNECT_TIMEOUT_SECONDS plus {_PREFIX}WEBHOOK_READ_TIMEOUT_SECONDS):"
+                f" set it to {_seconds(shortest)} or more, or shorten those two"
+            )
+        return lease
+
+    @property
+    def attempt_deadline(self) -> timedelta:
+        """The longest that one attempt takes, whatever the receiver does."""
+        return self.webhook_connect_timeout_seconds + self.webhook_read_timeout_seconds
+
+    @property
+    def intake_limits(self) -> IntakeLimits:
+        return IntakeLimits(
+            max_body_bytes=self.max_body_bytes,
+            max_fields=self.max_fields,
+            max_field_name_length=self.max_field_name_length,
+            max_field_value_length=self.max_field_value_length,
+        )
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        return RetryPolicy(waits=self.webhook_retry_schedule)
+
+
+def load_settings() -> Settings:
+    """Raises `SettingsInvalid` with every problem at once."""
+    try:
+        return Settings()  # type: ignore[call-arg]  # the environment gives what is required
+    except ValidationError as error:
+        raise SettingsInvalid([_sentence(problem) for problem in error.errors()]) from None
+
+
+def _sentence(problem: object) -> str:
+    assert isinstance(problem, dict)  # noqa: S101  what pydantic says
+    name = _PREFIX + ".".join(str(part) for part in problem["loc"][:1]).upper()
+    if problem["type"] == "missing":
+        return f"{name} is not set."
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{name} {message[0].lower()}{message[1:]}."
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():g} s"

@@ -1,0 +1,20 @@
+"""`hymical`: the processes, and the operators' commands. Whatever a command needs is loaded when it runs."""
+
+import click
+
+import hymical
+from hymical.entrypoints.cli.keys import keys
+from hymical.entrypoints.cli.processes import demo, dev, migrate, serve, worker
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(hymical.__version__, prog_name="hymical")
+def main() -> None:
+    """Takes posted HTML forms, stores them, and delivers each one as a signed webhook.
+
+    Settings are environment variables that start with FORMS_, or stand in .env; FORMS_DATABASE_URL is required.
+    """
+
+
+for command in (serve, worker, migrate, demo, dev, keys):
+    main.add_command(command)

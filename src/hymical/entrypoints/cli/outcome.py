@@ -1,0 +1,81 @@
+"""How a command ends: what it printed, or one clear sentence and a code."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from hymical.domain.errors import (
+    HymicalError,
+    InvalidValue,
+    NotFound,
+    SchemaMismatch,
+    StorageUnavailable,
+)
+
+if TYPE_CHECKING:
+    from hymical.entrypoints.bootstrap.container import Container
+    from hymical.entrypoints.bootstrap.settings import Settings
+
+_Result = TypeVar("_Result")
+
+FAILED, UNUSABLE = 1, 2
+"""Exit codes: the command could not be carried out; what it was given cannot work."""
+
+
+def fail(*sentences: str, code: int = FAILED) -> NoReturn:
+    for sentence in sentences:
+        print(f"hymical: {sentence}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def settings_or_fail() -> "Settings":
+    from hymical.entrypoints.bootstrap.settings import SettingsInvalid, load_settings  # noqa: PLC0415
+
+    try:
+        return load_settings()
+    except SettingsInvalid as error:
+        fail(*error.problems, code=UNUSABLE)
+
+
+def run_or_fail(work: Awaitable[_Result]) -> _Result:
+    """Runs to the end on the fast event loop; Hymical's own errors become a sentence."""
+    import uvloop  # noqa: PLC0415
+
+    async def to_the_end() -> _Result:
+        return await work
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(to_the_end())
+    except HymicalError as error:
+        fail(sentence(error))
+
+
+def with_container(use: "Callable[[Container], Awaitable[_Result]]") -> _Result:
+    """Runs an operator's command against the database that the settings name, at this build's migration."""
+    from hymical.entrypoints.bootstrap.resources import Role, open_container  # noqa: PLC0415
+
+    settings = settings_or_fail()
+
+    async def in_container() -> _Result:
+        async with open_container(settings, Role.OPERATOR) as container:
+            await container.schema().check()
+            return await use(container)
+
+    return run_or_fail(in_container())
+
+
+def sentence(error: HymicalError) -> str:
+    match error:
+        case SchemaMismatch(found=found, expected=expected):
+            at = f"at migration {found}" if found else "not migrated"
+            return f"the database is {at} but this build expects {expected}; run `hymical migrate`"
+        case StorageUnavailable():
+            return "the database that FORMS_DATABASE_URL names does not answer; is it running, and is the URL right?"
+        case NotFound(kind=kind, id=name):
+            return f"there is no {kind} {name}"
+        case InvalidValue(field=field, rule=rule):
+            return f"{field} {rule}"
+        case _:
+            return f"{type(error).__name__}: {error}"

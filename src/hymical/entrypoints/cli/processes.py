@@ -1,0 +1,82 @@
+"""`hymical serve`, `worker`, `migrate`, `demo` and `dev`."""
+
+import socket
+from pathlib import Path
+
+import click
+
+from hymical.entrypoints.cli.outcome import fail, run_or_fail, sentence, settings_or_fail, with_container
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", default=8000, show_default=True, type=click.IntRange(0, 65_535), help="0 takes a free one."
+)
+def serve(host: str, port: int) -> None:
+    """Answer HTTP: the public intake and the management API."""
+    from hymical.entrypoints.api.serve import serve as answer  # noqa: PLC0415
+    from hymical.entrypoints.bootstrap.logs import set_up_logs  # noqa: PLC0415
+
+    settings = settings_or_fail()
+    set_up_logs()
+    with_container(_nothing)
+    try:
+        listener = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2_048
+        )
+    except OSError as error:
+        fail(f"cannot listen on {host} port {port}: {(error.strerror or str(error)).lower()}")
+    shown = f"[{host}]" if ":" in host else host
+    print(f"Hymical API on http://{shown}:{listener.getsockname()[1]}", flush=True)
+    run_or_fail(answer(settings, listener))
+
+
+@click.command()
+def worker() -> None:
+    """Deliver webhooks. Any number of workers may run, anywhere."""
+    from hymical.entrypoints.bootstrap.logs import set_up_logs  # noqa: PLC0415
+    from hymical.entrypoints.worker.run import work  # noqa: PLC0415
+
+    settings = settings_or_fail()
+    set_up_logs()
+    run_or_fail(work(settings))
+
+
+@click.command()
+def migrate() -> None:
+    """Bring the database to the migration that this build expects. Stop the other processes first."""
+    from hymical.domain.errors import HymicalError  # noqa: PLC0415
+    from hymical.entrypoints.bootstrap.database import REVISION  # noqa: PLC0415
+    from hymical.entrypoints.bootstrap.database import migrate as bring_up  # noqa: PLC0415
+
+    settings = settings_or_fail()
+    try:
+        bring_up(settings.database_url.get_secret_value())
+    except HymicalError as error:
+        fail(sentence(error))
+    print(f"the database is at migration {REVISION}")
+
+
+@click.command()
+def demo() -> None:
+    """Run the main job once, end to end, on an embedded PostgreSQL."""
+    from hymical.entrypoints.demo import demonstrate  # noqa: PLC0415
+
+    raise SystemExit(demonstrate())
+
+
+@click.command()
+@click.option(
+    "--data", default=".data", show_default=True, type=click.Path(path_type=Path), help="Where data is kept."
+)
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65_535), help="Of the API.")
+def dev(data: Path, port: int) -> None:
+    """Keep everything running for development: database, API, worker, a receiver and a sample page."""
+    from hymical.entrypoints.dev import develop  # noqa: PLC0415
+
+    raise SystemExit(develop(data, port))
+
+
+async def _nothing(_: object) -> None:
+    """Opening the container has checked the database."""

@@ -1,0 +1,68 @@
+"""What demo and dev share: a whole Hymical on one machine, with a key, a form and a destination."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from hymical.entrypoints.bootstrap.database import EmbeddedServer, migrate
+from hymical.entrypoints.processes import role_process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSite:
+    """The API's address, and the variables that every process of the site runs with."""
+
+    api_url: str
+    environment: dict[str, str]
+
+    def create_key(self, name: str) -> str:
+        made = subprocess.run(
+            [sys.executable, "-m", "hymical", "keys", "create", "--name", name, "--json"],
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return str(json.loads(made.stdout)["key"])
+
+    def management(self, key: str) -> httpx.Client:
+        return httpx.Client(
+            base_url=f"{self.api_url}/api/v1", headers={"authorization": f"Bearer {key}"}, trust_env=False
+        )
+
+
+@contextmanager
+def local_site(server: EmbeddedServer, *, port: int, show: Callable[[str, str], None]) -> Iterator[LocalSite]:
+    """Migrates the database, then runs the API and a worker that may call loopback addresses.
+
+    Raises:
+        ProcessEnded: one of them did not start.
+    """
+    environment = {
+        "FORMS_DATABASE_URL": server.url(),
+        "FORMS_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8 ::1/128",
+    }
+    migrate(server.url())
+    with ExitStack() as stack:
+        api = stack.enter_context(
+            role_process(
+                "api", ("serve", "--port", str(port)), environment, ready="Hymical API on ", show=show
+            )
+        )
+        stack.enter_context(role_process("worker", ("worker",), environment, ready="worker ready", show=show))
+        yield LocalSite(api_url=api.ready_line.removeprefix("Hymical API on "), environment=environment)
+
+
+def created(answer: httpx.Response) -> dict[str, Any]:
+    """The created resource. Raises `httpx.HTTPStatusError` with what the API said."""
+    if answer.is_error:
+        raise httpx.HTTPStatusError(answer.text, request=answer.request, response=answer)
+    found: dict[str, Any] = answer.json()
+    return found

@@ -1,0 +1,198 @@
+"""The loop that claims, sends and settles deliveries."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
+from hymical.domain.errors import StorageUnavailable
+from hymical.ports.deliveries import ClaimedDelivery, Settled
+from hymical.ports.ids import Ids
+from hymical.ports.wakeups import WakeUps
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How much one worker takes on; `drain` is how long requests in flight may take once it has to stop."""
+
+    poll: timedelta
+    batch_size: int
+    concurrency: int
+    drain: timedelta
+
+
+class DeliveryWorker:
+    """Claims what it has free slots for, sends concurrently, and settles whatever has finished.
+
+    A slot is held from the claim until the settlement is committed, so that a crash forgets nothing that was
+    not still leased. What finishes while a settlement is being written goes into the next one.
+    """
+
+    def __init__(
+        self,
+        *,
+        claim_due: ClaimDue,
+        send: SendDelivery,
+        settle: SettleFinished,
+        release: ReleaseUnsent,
+        wakeups: WakeUps,
+        ids: Ids,
+        pace: Pace,
+    ) -> None:
+        self._claim_due = claim_due
+        self._send = send
+        self._settle = settle
+        self._release = release
+        self._wakeups = wakeups
+        self._ids = ids
+        self._pace = pace
+        self._stopping = asyncio.Event()
+        self._held = 0
+        self._sending: set[asyncio.Task[None]] = set()
+        self._finished: list[Settled] = []
+        self._something_finished = asyncio.Event()
+        self._slots_freed = asyncio.Event()
+        self._unreachable = False
+
+    def stop(self) -> None:
+        """Claims nothing more; `run` returns once what is in flight has ended, or `Pace.drain` has passed."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        async with self._wakeups.deliveries() as bell, self._settling():
+            while not self._stopping.is_set():
+                more = await self._claim_and_start()
+                if self._stopping.is_set():
+                    break
+                if self._held >= self._pace.concurrency:
+                    await self._unless_stopped(self._slots_freed.wait())
+                elif not more:
+                    await self._unless_stopped(bell.wait(self._pace.poll.total_seconds()))
+            await self._drain()
+
+    async def _claim_and_start(self) -> bool:
+        """Whether more may be due than there was room for."""
+        room = self._pace.concurrency - self._held
+        self._slots_freed.clear()
+        claim = await self._persistently(
+            lambda: self._claim_due(min(self._pace.batch_size, room)), "claim", until_stopped=True
+        )
+        if claim is None:
+            return False
+        if self._stopping.is_set():
+            await self._hand_back(claim.deliveries)
+            return False
+        self._held += len(claim.deliveries)
+        for claimed in claim.deliveries:
+            task = asyncio.create_task(self._deliver(claimed, claim.claimed_at))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        return claim.full
+
+    async def _deliver(self, claimed: ClaimedDelivery, claimed_at: float) -> None:
+        self._finished.append(await self._send(claimed, claimed_at))
+        self._something_finished.set()
+
+    @asynccontextmanager
+    async def _settling(self) -> AsyncIterator[None]:
+        settling = asyncio.create_task(self._settle_what_finished())
+        try:
+            yield
+        finally:
+            settling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await settling
+
+    async def _settle_what_finished(self) -> None:
+        while True:
+            await self._something_finished.wait()
+            self._something_finished.clear()
+            finished, self._finished = self._finished, []
+            await self._settle_batch(finished)
+            self._held -= len(finished)
+            self._slots_freed.set()
+
+    async def _settle_batch(self, finished: Sequence[Settled]) -> None:
+        try:
+            overtaken = await self._persistently(lambda: self._settle(finished), "settle")
+        except Exception:  # noqa: BLE001  what it is does not matter: it must not stop the worker
+            if len(finished) == 1:
+                _log.exception(
+                    "delivery %s cannot be settled; its lease will end", finished[0].lease.delivery_id
+                )
+                return
+            # one that cannot be written must not hold up the others
+            for one in finished:
+                await self._settle_batch([one])
+            return
+        for delivery_id in overtaken or ():
+            _log.warning(
+                "delivery %s: its lease was lost before its attempt ended;"
+                " FORMS_WORKER_LEASE_SECONDS is too short for it, or this process stood still",
+                delivery_id,
+            )
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self._pace.drain.total_seconds()):
+                while self._held:
+                    self._slots_freed.clear()
+                    await self._slots_freed.wait()
+        except TimeoutError:
+            _log.warning("stopped with %d in flight, to be taken over as their leases end", self._held)
+            for task in self._sending:
+                task.cancel()
+
+    async def _hand_back(self, unsent: Sequence[ClaimedDelivery]) -> None:
+        if unsent:
+            try:
+                await self._release(unsent)
+            except StorageUnavailable:
+                _log.warning(
+                    "%d unsent deliveries could not be handed back; their leases will end", len(unsent)
+                )
+
+    async def _unless_stopped(self, awaitable: Awaitable[object]) -> None:
+        waiting = asyncio.ensure_future(awaitable)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in (waiting, stopping):
+                one.cancel()
+            await asyncio.gather(waiting, stopping, return_exceptions=True)
+
+    async def _persistently(
+        self, call: Callable[[], Awaitable[_Result]], verb: str, *, until_stopped: bool = False
+    ) -> _Result | None:
+        """The result, once the database answers; pauses grow and are jittered. None when stopped first."""
+        pause = _SHORTEST_PAUSE
+        while True:
+            try:
+                result = await call()
+            except StorageUnavailable as error:
+                if not self._unreachable:
+                    _log.warning("the database is away, trying on (%s: %s)", verb, error)
+                self._unreachable = True
+            else:
+                if self._unreachable:
+                    _log.info("the database is back")
+                self._unreachable = False
+                return result
+            if until_stopped and self._stopping.is_set():
+                return None
+            wait = pause * (0.5 + self._ids.dice())
+            if until_stopped:
+                await self._unless_stopped(asyncio.sleep(wait))
+            else:
+                await asyncio.sleep(wait)
+            pause = min(pause * 2, _LONGEST_PAUSE)

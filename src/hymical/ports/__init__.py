@@ -1,0 +1,1 @@
+"""What the hexagon needs from the world, named by role."""

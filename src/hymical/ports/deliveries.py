@@ -1,0 +1,130 @@
+"""The queue of deliveries, its history, and the sender of webhooks."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from hymical.domain.deliveries import Answer, Attempt, Delivery, DeliveryState, Message, Settlement
+from hymical.domain.destinations import Destination
+from hymical.domain.ids import DeliveryId, DestinationId, FormId, SubmissionId
+from hymical.domain.leases import Lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedDelivery:
+    """A lease with all that is needed to send. `lost` says that the claim took over an expired lease."""
+
+    lease: Lease
+    delivery: Delivery
+    message: Message
+    destination: Destination
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """How the holder of a lease gives it up, with the attempt it made, if it made one."""
+
+    lease: Lease
+    settlement: Settlement
+    attempt: Attempt | None
+
+
+class DeliveryQueue(Protocol):
+    """Deliveries that are owed, each in the hands of at most one holder.
+
+    No two callers ever hold the same live lease, and whoever lost a lease changes nothing with it.
+    """
+
+    async def owe(self, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> None:
+        """Stores messages and their deliveries, and wakes the workers once that is committed."""
+        ...
+
+    async def claim(self, *, limit: int, lease: timedelta) -> Sequence[ClaimedDelivery]:
+        """Takes up to `limit` due deliveries for the time of `lease`, those first that waited longest.
+
+        Each gets a new token and the next attempt number. Where another's lease has ended, the lost attempt
+        is recorded under its own number as `lease_lost` in the same step.
+        """
+        ...
+
+    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
+        """Ends leases, each with its settlement and its attempt, in one step.
+
+        Returns those whose holder had been overtaken: their state is untouched, and the late attempt
+        completes the record that says `lease_lost` under its number.
+        """
+        ...
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Hands back what was not sent: due again at once, nothing spent. Leases lost by now are ignored."""
+        ...
+
+    async def replay(self, delivery_id: DeliveryId) -> None:
+        """Starts a failed delivery afresh, and wakes the workers.
+
+        Raises:
+            NotFound: there is no such delivery.
+            NotReplayable: it is in another state than failed.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryView:
+    """A delivery as people read it. `next_attempt_at` is set while it waits, and only then."""
+
+    id: DeliveryId
+    message_id: str
+    submission_id: SubmissionId | None
+    form_id: FormId | None
+    destination_id: DestinationId
+    destination_url: str
+    state: DeliveryState
+    attempt_count: int
+    cycle_attempt_count: int
+    next_attempt_at: datetime | None
+    created_at: datetime
+    completed_at: datetime | None
+    failure_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryFilter:
+    form_id: FormId | None = None
+    destination_id: DestinationId | None = None
+    submission_id: SubmissionId | None = None
+    state: DeliveryState | None = None
+
+
+class DeliveryHistory(Protocol):
+    async def page(self, which: DeliveryFilter, *, before: str | None, limit: int) -> Sequence[DeliveryView]:
+        """The newest first, those older than the one with the id `before`, at most `limit`."""
+        ...
+
+    async def get(self, delivery_id: DeliveryId) -> DeliveryView:
+        """Raises `NotFound`."""
+        ...
+
+    async def attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
+        """By number. Empty for a delivery that was never sent, or is not there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookRequest:
+    """One signed POST, ready to go."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class WebhookSender(Protocol):
+    async def send(self, request: WebhookRequest) -> Answer:
+        """Makes one POST, follows no redirect, and says what came of it within the total deadline.
+
+        Never raises for anything that the receiver or the network does.
+        """
+        ...
