@@ -256,14 +256,16 @@ class Egress:
         return allowed
 
     def _refusal(self, scheme: str, address: Address) -> str | None:
-        for layer in layers(address):
-            if any(layer in network for network in self.allowed_networks):
-                continue
-            if kind := kind_if_not_public(layer):
+        outer, *inner = layers(address)
+        for layer in (outer, *inner):
+            if not self._listed(layer) and (kind := kind_if_not_public(layer)):
                 return f"{address}, which is not public ({kind}); {ALLOWED_NETWORKS} can allow it"
-            if scheme == "http" and not self.allow_http:
-                return _no_http(str(address))
+        if scheme == "http" and not self.allow_http and not self._listed(outer):
+            return _no_http(str(address))
         return None
+
+    def _listed(self, address: Address) -> bool:
+        return any(address in network for network in self.allowed_networks)
 
 
 def _no_http(target: str) -> str:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Self, SupportsIndex
 
@@ -69,7 +70,7 @@ class HttpxWebhookSender:
         self._egress = egress
         self._connect_timeout = connect_timeout.total_seconds()
         self._deadline = (connect_timeout + read_timeout).total_seconds()
-        self._tls = tls or httpx.create_ssl_context()
+        self._tls = tls or _verifying()
         self._idle = _IdleConnections()
         self._headers = {
             "accept": "*/*",
@@ -195,6 +196,11 @@ def _broken_off(error: OSError) -> tuple[Outcome, str]:
             return outcome, os.strerror(error.errno).lower() if error.errno else "connection lost"
 
 
+@cache
+def _verifying() -> ssl.SSLContext:
+    return httpx.create_ssl_context()
+
+
 class _NotConnectedInTimeError(Exception):
     pass
 
@@ -257,12 +263,12 @@ class _Stream(httpcore.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109 - httpcore's
         # sent as one once the answer is waited for, which may come before all is taken
         self._unsent += buffer
+        self.received = 0
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore's
         if self._unsent:
             self._writer.write(self._unsent)
             self._unsent = b""
-            self.received = 0
         async with asyncio.timeout(timeout):
             data = await self._reader.read(max_bytes)
         self.received += len(data)

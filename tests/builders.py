@@ -1,0 +1,97 @@
+"""Readable test data: a_form(), a_delivery() and the like; each call makes new ids."""
+
+from datetime import datetime, timedelta
+
+from hymical.adapters.system.ids import SystemIds
+from hymical.domain.deliveries import (
+    Answer,
+    Attempt,
+    AttemptOutcome,
+    Delivery,
+    DeliveryState,
+    Message,
+    Outcome,
+    submission_message,
+)
+from hymical.domain.destinations import Destination, DestinationState, NewDestination
+from hymical.domain.forms import Fields, Form, NewForm, Submission
+from hymical.domain.ids import FormId
+from hymical.domain.retries import RetryPolicy
+from hymical.domain.signing import SigningSecret, new_signing_secret
+from tests.clocks import START
+
+ids = SystemIds()
+
+FIELDS: Fields = (("email", ("zoe@example.com",)), ("topics", ("billing", "api")))
+POLICY = RetryPolicy(waits=(timedelta(seconds=5), timedelta(minutes=5)))
+LEASE = timedelta(seconds=60)
+
+
+def a_secret() -> SigningSecret:
+    return SigningSecret(value=new_signing_secret(ids.secret_bytes()))
+
+
+def a_new_form(form_id: str = "contact", *, is_active: bool = True) -> NewForm:
+    return NewForm(id=FormId(form_id), name="Contact", is_active=is_active)
+
+
+def a_form(form_id: str = "contact", *, is_active: bool = True) -> Form:
+    return Form(id=FormId(form_id), name="Contact", is_active=is_active, created_at=START)
+
+
+def a_new_destination(form_id: str = "contact", url: str = "https://example.com/hook") -> NewDestination:
+    return NewDestination(id=ids.destination(), form_id=FormId(form_id), url=url, secrets=(a_secret(),))
+
+
+def a_destination(state: DestinationState = DestinationState.ACTIVE) -> Destination:
+    return Destination(
+        id=ids.destination(),
+        form_id=FormId("contact"),
+        url="https://example.com/hook",
+        state=state,
+        secrets=(a_secret(),),
+        created_at=START,
+    )
+
+
+def a_submission(form_id: str = "contact", *, fields: Fields = FIELDS, at: datetime = START) -> Submission:
+    return Submission(id=ids.submission(), form_id=FormId(form_id), received_at=at, fields=fields)
+
+
+def a_message(submission: Submission | None = None) -> Message:
+    return submission_message(submission or a_submission(), ids.message())
+
+
+def a_delivery(
+    message: Message | None = None,
+    destination: Destination | None = None,
+    *,
+    due_at: datetime = START,
+    lost_in_a_row: int = 0,
+    cycle_attempt_count: int = 0,
+) -> Delivery:
+    return Delivery(
+        id=ids.delivery(),
+        message_id=(message or a_message()).id,
+        destination_id=destination.id if destination else ids.destination(),
+        state=DeliveryState.PENDING,
+        due_at=due_at,
+        lost_in_a_row=lost_in_a_row,
+        cycle_attempt_count=cycle_attempt_count,
+        created_at=START,
+    )
+
+
+def an_attempt(number: int, outcome: AttemptOutcome = AttemptOutcome.SUCCEEDED, status: int = 200) -> Attempt:
+    return Attempt(
+        number=number,
+        started_at=START,
+        duration=timedelta(milliseconds=12),
+        outcome=outcome,
+        response_status=status,
+        response_excerpt="ok",
+    )
+
+
+def an_answer(outcome: Outcome, status: int | None = None) -> Answer:
+    return Answer(outcome=outcome, duration=timedelta(milliseconds=12), response_status=status)

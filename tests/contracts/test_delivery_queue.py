@@ -1,0 +1,519 @@
+"""What every `DeliveryQueue` and `DeliveryHistory` promises."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from hymical.domain.deliveries import (
+    AttemptOutcome,
+    Delivered,
+    DeliveryState,
+    Failed,
+    Later,
+    Reason,
+    Settlement,
+    fan_out,
+)
+from hymical.domain.destinations import DestinationState
+from hymical.domain.errors import NotFound, NotReplayable
+from hymical.domain.ids import DeliveryId, LeaseToken
+from hymical.domain.leases import Lease
+from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, DeliveryView, Settled
+from tests.builders import LEASE, a_message, a_submission, an_attempt, ids
+from tests.worlds import World
+
+
+async def claim_one(world: World) -> ClaimedDelivery:
+    (claimed,) = await world.queue.claim(limit=1, lease=LEASE)
+    return claimed
+
+
+def report(
+    claimed: ClaimedDelivery,
+    settlement: Settlement,
+    outcome: AttemptOutcome = AttemptOutcome.SUCCEEDED,
+    status: int = 200,
+) -> Settled:
+    return Settled(
+        lease=claimed.lease,
+        settlement=settlement,
+        attempt=an_attempt(claimed.lease.number, outcome, status),
+    )
+
+
+async def seen(world: World, claimed: ClaimedDelivery) -> DeliveryView:
+    return await world.history.get(claimed.delivery.id)
+
+
+async def numbers(world: World, claimed: ClaimedDelivery) -> list[tuple[int, AttemptOutcome]]:
+    return [
+        (attempt.number, attempt.outcome) for attempt in await world.history.attempts(claimed.delivery.id)
+    ]
+
+
+async def test_a_claim_brings_all_that_is_needed_to_send(world: World) -> None:
+    destination = await world.destination("https://example.com/one")
+    (owed,) = await world.owes(1, destination)
+
+    claimed = await claim_one(world)
+
+    assert claimed.delivery.id == owed.id
+    assert claimed.delivery.state is DeliveryState.PROCESSING
+    assert claimed.destination == destination
+    assert claimed.message.id == owed.message_id
+    assert b'"type":"submission.received"' in claimed.message.body
+    assert claimed.lease.number == 1
+    assert claimed.lease.since == world.clock.now()
+    assert claimed.delivery.due_at == world.clock.now() + LEASE
+    assert not claimed.lost
+
+
+async def test_the_body_comes_back_byte_for_byte(world: World) -> None:
+    destination = await world.destination()
+    submission = a_submission(fields=(("名前", ("Zoë 👋\n",)), ("a", ("2", "1")), ("Z", ("",))))
+    message = a_message(submission)
+    async with world.transactions.begin():
+        await world.submissions.add([submission])
+        await world.queue.owe(
+            [message], fan_out(message, [destination], now=world.clock.now(), new_id=ids.delivery)
+        )
+
+    assert (await claim_one(world)).message.body == message.body
+    assert (await world.submissions.get(submission.id)) == submission
+
+
+async def test_no_two_claims_take_the_same_delivery(world: World) -> None:
+    owed = await world.owes(20)
+
+    claims = await asyncio.gather(*(world.queue.claim(limit=5, lease=LEASE) for _ in range(8)))
+    claims.append(await world.queue.claim(limit=20, lease=LEASE))
+
+    taken = [one.delivery.id for claim in claims for one in claim]
+    assert sorted(taken) == sorted(delivery.id for delivery in owed)
+    assert len({one.lease.token for claim in claims for one in claim}) == 20
+
+
+async def test_those_come_first_that_waited_longest(world: World) -> None:
+    destination = await world.destination()
+    first = await world.owes(2, destination)
+    world.clock.move(timedelta(seconds=1))
+    second = await world.owes(2, destination)
+
+    claimed = await world.queue.claim(limit=3, lease=LEASE)
+
+    assert {one.delivery.id for one in claimed} == {first[0].id, first[1].id, second[0].id}
+
+
+async def test_nothing_is_claimed_before_its_time(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+    await world.queue.settle([report(claimed, Later(delay=timedelta(minutes=5)), AttemptOutcome.TIMEOUT)])
+
+    world.clock.move(timedelta(minutes=5) - timedelta(microseconds=1))
+    assert not await world.queue.claim(limit=1, lease=LEASE)
+    world.clock.move(timedelta(microseconds=1))
+    assert (await claim_one(world)).lease.number == 2
+
+
+async def test_a_delivered_one_is_done(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+
+    assert not await world.queue.settle([report(claimed, Delivered())])
+
+    view = await seen(world, claimed)
+    assert view.state is DeliveryState.DELIVERED
+    assert view.completed_at == world.clock.now()
+    assert view.next_attempt_at is None
+    assert (view.attempt_count, view.cycle_attempt_count) == (1, 1)
+    assert await numbers(world, claimed) == [(1, AttemptOutcome.SUCCEEDED)]
+    world.clock.move(timedelta(days=1))
+    assert not await world.queue.claim(limit=1, lease=LEASE)
+
+
+async def test_a_retry_waits_by_the_database_s_clock(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+    world.clock.move(timedelta(seconds=3))
+
+    await world.queue.settle(
+        [report(claimed, Later(delay=timedelta(seconds=5)), AttemptOutcome.HTTP_ERROR, 500)]
+    )
+
+    view = await seen(world, claimed)
+    assert view.state is DeliveryState.PENDING
+    assert view.next_attempt_at == world.clock.now() + timedelta(seconds=5)
+    assert (view.attempt_count, view.cycle_attempt_count) == (1, 1)
+
+
+async def test_a_fault_of_our_own_spends_nothing(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+
+    await world.queue.settle([report(claimed, Later(delay=timedelta(seconds=5), spends=False))])
+
+    view = await seen(world, claimed)
+    assert (view.attempt_count, view.cycle_attempt_count) == (1, 0)
+
+
+async def test_a_failed_one_keeps_its_reason(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+
+    await world.queue.settle(
+        [report(claimed, Failed(reason=Reason.REJECTED), AttemptOutcome.HTTP_ERROR, 404)]
+    )
+
+    view = await seen(world, claimed)
+    assert (view.state, view.failure_reason) == (DeliveryState.FAILED, "rejected")
+    assert view.completed_at == world.clock.now()
+
+
+async def test_gone_disables_the_destination_and_later_deliveries_fail_at_once(world: World) -> None:
+    destination = await world.destination()
+    await world.owes(1, destination)
+    claimed = await claim_one(world)
+
+    await world.queue.settle(
+        [
+            report(
+                claimed, Failed(reason=Reason.GONE, disables_destination=True), AttemptOutcome.HTTP_ERROR, 410
+            )
+        ]
+    )
+
+    disabled = await world.destinations.get(destination.id)
+    assert disabled.state is DestinationState.DISABLED
+    (owed,) = await world.owes(1, disabled)
+    view = await world.history.get(owed.id)
+    assert (view.state, view.failure_reason) == (DeliveryState.FAILED, "destination_disabled")
+    assert not await world.queue.claim(limit=1, lease=LEASE)
+
+
+async def test_an_attempt_is_kept_whole(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+    attempt = replace(
+        an_attempt(1, AttemptOutcome.HTTP_ERROR, 503), error="HTTP 503", response_excerpt="être\n\u2028😀"
+    )
+
+    await world.queue.settle(
+        [Settled(lease=claimed.lease, settlement=Later(delay=timedelta(0)), attempt=attempt)]
+    )
+
+    assert await world.history.attempts(claimed.delivery.id) == [attempt]
+
+
+async def test_many_are_settled_in_one_step_each_in_its_own_way(world: World) -> None:
+    await world.owes(4)
+    one, two, three, four = await world.queue.claim(limit=4, lease=LEASE)
+
+    assert not await world.queue.settle(
+        [
+            report(four, Failed(reason=Reason.EXHAUSTED), AttemptOutcome.TIMEOUT),
+            report(one, Delivered()),
+            report(three, Later(delay=timedelta(seconds=7)), AttemptOutcome.NETWORK_ERROR),
+            Settled(lease=two.lease, settlement=Failed(reason=Reason.WORKER_LOST), attempt=None),
+        ]
+    )
+
+    states = [(await seen(world, claimed)).state for claimed in (one, two, three, four)]
+    assert states == [
+        DeliveryState.DELIVERED,
+        DeliveryState.FAILED,
+        DeliveryState.PENDING,
+        DeliveryState.FAILED,
+    ]
+    assert await numbers(world, two) == []
+
+
+# Fences
+
+
+async def test_an_expired_lease_is_anyone_s_and_the_lost_attempt_is_history(world: World) -> None:
+    await world.owes()
+    overtaken = await claim_one(world)
+    world.clock.move(LEASE - timedelta(microseconds=1))
+    assert not await world.queue.claim(limit=1, lease=LEASE)
+    world.clock.move(timedelta(microseconds=1))
+
+    taken_over = await claim_one(world)
+
+    assert taken_over.lost
+    assert taken_over.lease.number == 2
+    assert taken_over.lease.token != overtaken.lease.token
+    assert taken_over.delivery.lost_in_a_row == 1
+    (lost,) = await world.history.attempts(overtaken.delivery.id)
+    assert (lost.number, lost.outcome) == (1, AttemptOutcome.LEASE_LOST)
+    assert (lost.started_at, lost.duration) == (overtaken.lease.since, None)
+    assert (await seen(world, overtaken)).cycle_attempt_count == 0
+
+
+@pytest.mark.parametrize(
+    "late", [Delivered(), Later(delay=timedelta(0)), Failed(reason=Reason.GONE, disables_destination=True)]
+)
+async def test_a_late_settlement_changes_nothing_but_its_own_attempt(world: World, late: Settlement) -> None:
+    await world.owes()
+    overtaken = await claim_one(world)
+    world.clock.move(LEASE)
+    holder = await claim_one(world)
+    before = await seen(world, overtaken)
+
+    assert await world.queue.settle([report(overtaken, late, AttemptOutcome.HTTP_ERROR, 410)]) == {
+        overtaken.delivery.id
+    }
+
+    assert await seen(world, overtaken) == before
+    assert (await world.destinations.get(before.destination_id)).state is DestinationState.ACTIVE
+    (completed,) = await world.history.attempts(overtaken.delivery.id)
+    assert (completed.number, completed.outcome, completed.response_status) == (
+        1,
+        AttemptOutcome.HTTP_ERROR,
+        410,
+    )
+    assert not await world.queue.settle([report(holder, Delivered())])
+    assert [number for number, _ in await numbers(world, holder)] == [1, 2]
+
+
+async def test_a_late_settlement_after_the_end_changes_nothing(world: World) -> None:
+    await world.owes()
+    overtaken = await claim_one(world)
+    world.clock.move(LEASE)
+    holder = await claim_one(world)
+    await world.queue.settle([report(holder, Delivered())])
+    before = await seen(world, holder)
+    world.clock.move(timedelta(minutes=1))
+
+    assert await world.queue.settle([report(overtaken, Failed(reason=Reason.REJECTED))])
+
+    assert await seen(world, holder) == before
+
+
+async def test_a_report_within_its_lease_s_token_counts_even_after_its_time(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+    world.clock.move(LEASE * 2)
+
+    assert not await world.queue.settle([report(claimed, Delivered())])
+
+    assert (await seen(world, claimed)).state is DeliveryState.DELIVERED
+
+
+async def test_a_report_is_not_counted_twice(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+    await world.queue.settle([report(claimed, Later(delay=timedelta(0)), AttemptOutcome.TIMEOUT)])
+
+    assert await world.queue.settle([report(claimed, Delivered())]) == {claimed.delivery.id}
+
+    view = await seen(world, claimed)
+    assert (view.state, view.cycle_attempt_count) == (DeliveryState.PENDING, 1)
+    assert await numbers(world, claimed) == [(1, AttemptOutcome.TIMEOUT)]
+
+
+async def test_a_token_that_was_never_given_ends_nothing(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+    forged = replace(claimed.lease, token=LeaseToken(uuid4()))
+
+    assert await world.queue.settle([Settled(lease=forged, settlement=Delivered(), attempt=None)])
+    await world.queue.release([forged])
+
+    assert (await seen(world, claimed)).state is DeliveryState.PROCESSING
+
+
+async def test_overtaken_and_holder_in_one_batch_are_told_apart(world: World) -> None:
+    await world.owes(2)
+    overtaken, other = await world.queue.claim(limit=2, lease=LEASE)
+    world.clock.move(LEASE)
+    (holder,) = await world.queue.claim(limit=1, lease=LEASE)
+    assert holder.delivery.id == overtaken.delivery.id
+
+    late = await world.queue.settle([report(overtaken, Delivered()), report(other, Delivered())])
+
+    assert late == {overtaken.delivery.id}
+    assert (await seen(world, overtaken)).state is DeliveryState.PROCESSING
+    assert (await seen(world, other)).state is DeliveryState.DELIVERED
+
+
+async def test_what_is_released_is_due_at_once_and_leaves_a_gap(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+
+    await world.queue.release([claimed.lease])
+
+    view = await seen(world, claimed)
+    assert (view.state, view.attempt_count, view.cycle_attempt_count) == (DeliveryState.PENDING, 1, 0)
+    again = await claim_one(world)
+    assert (again.lease.number, again.lost, again.delivery.lost_in_a_row) == (2, False, 0)
+    assert await numbers(world, again) == []
+
+
+async def test_a_late_release_hands_back_nothing(world: World) -> None:
+    await world.owes()
+    overtaken = await claim_one(world)
+    world.clock.move(LEASE)
+    holder = await claim_one(world)
+
+    await world.queue.release([overtaken.lease])
+
+    assert (await seen(world, holder)).state is DeliveryState.PROCESSING
+    assert not await world.queue.claim(limit=1, lease=LEASE)
+
+
+async def test_leases_lost_in_a_row_are_counted_until_somebody_reports(world: World) -> None:
+    await world.owes()
+    for lost in range(4):
+        assert (await claim_one(world)).delivery.lost_in_a_row == lost
+        world.clock.move(LEASE)
+    claimed = await claim_one(world)
+    await world.queue.settle([report(claimed, Later(delay=timedelta(0)), AttemptOutcome.TIMEOUT)])
+
+    assert (await claim_one(world)).delivery.lost_in_a_row == 0
+
+
+async def test_reporting_on_what_is_not_there_is_reported_as_lost(world: World) -> None:
+    lease = Lease(delivery_id=ids.delivery(), token=LeaseToken(uuid4()), number=1, since=world.clock.now())
+
+    settled = Settled(lease=lease, settlement=Delivered(), attempt=an_attempt(1))
+    assert await world.queue.settle([settled]) == {lease.delivery_id}
+    await world.queue.release([lease])
+
+
+# Replay
+
+
+async def failed(world: World) -> ClaimedDelivery:
+    await world.owes()
+    claimed = await claim_one(world)
+    await world.queue.settle(
+        [report(claimed, Failed(reason=Reason.REJECTED), AttemptOutcome.HTTP_ERROR, 404)]
+    )
+    return claimed
+
+
+async def test_a_replay_starts_the_allowance_afresh_and_keeps_the_history(world: World) -> None:
+    claimed = await failed(world)
+    world.clock.move(timedelta(hours=1))
+
+    await world.queue.replay(claimed.delivery.id)
+
+    view = await seen(world, claimed)
+    assert (view.state, view.failure_reason, view.completed_at) == (DeliveryState.PENDING, None, None)
+    assert (view.attempt_count, view.cycle_attempt_count) == (1, 0)
+    assert view.next_attempt_at == world.clock.now()
+    again = await claim_one(world)
+    assert (again.delivery.id, again.message.id, again.lease.number) == (
+        claimed.delivery.id,
+        claimed.message.id,
+        2,
+    )
+    await world.queue.settle([report(again, Delivered())])
+    assert await numbers(world, again) == [(1, AttemptOutcome.HTTP_ERROR), (2, AttemptOutcome.SUCCEEDED)]
+
+
+async def test_of_simultaneous_replays_exactly_one_wins(world: World) -> None:
+    claimed = await failed(world)
+
+    answers = await asyncio.gather(
+        *(world.queue.replay(claimed.delivery.id) for _ in range(6)), return_exceptions=True
+    )
+
+    assert answers.count(None) == 1
+    assert all(isinstance(answer, NotReplayable) for answer in answers if answer is not None)
+
+
+async def test_only_what_failed_is_replayed(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+
+    with pytest.raises(NotReplayable) as refused:
+        await world.queue.replay(claimed.delivery.id)
+    assert refused.value.state == "processing"
+    await world.queue.settle([report(claimed, Delivered())])
+    with pytest.raises(NotReplayable) as refused:
+        await world.queue.replay(claimed.delivery.id)
+    assert refused.value.state == "delivered"
+    with pytest.raises(NotFound):
+        await world.queue.replay(DeliveryId("dlv_missing"))
+
+
+# Wake-ups
+
+
+async def test_workers_are_woken_by_what_is_owed_released_or_replayed(world: World) -> None:
+    async with world.wakeups.deliveries() as bell:
+        await bell.wait(5)  # a new listener rings once, for what came before it
+        await world.owes()
+        assert await bell.wait(5)
+        claimed = await claim_one(world)
+        await world.queue.release([claimed.lease])
+        assert await bell.wait(5)
+        claimed = await claim_one(world)
+        await world.queue.settle([report(claimed, Failed(reason=Reason.REJECTED))])
+        await world.queue.replay(claimed.delivery.id)
+        assert await bell.wait(5)
+
+
+async def test_what_is_rolled_back_wakes_nobody_and_owes_nothing(world: World) -> None:
+    destination = await world.destination()
+    submission = a_submission()
+    message = a_message(submission)
+    owed = fan_out(message, [destination], now=world.clock.now(), new_id=ids.delivery)
+
+    class Broken(Exception):
+        pass
+
+    with pytest.raises(Broken):
+        async with world.transactions.begin():
+            await world.submissions.add([submission])
+            await world.queue.owe([message], owed)
+            raise Broken
+
+    assert not await world.queue.claim(limit=1, lease=LEASE)
+    with pytest.raises(NotFound):
+        await world.submissions.get(submission.id)
+    with pytest.raises(NotFound):
+        await world.history.get(owed[0].id)
+
+
+# History
+
+
+async def test_deliveries_are_listed_the_newest_first_page_by_page(world: World) -> None:
+    owed = await world.owes(5)
+    ordered = sorted((delivery.id for delivery in owed), reverse=True)
+
+    first = await world.history.page(DeliveryFilter(), before=None, limit=2)
+    second = await world.history.page(DeliveryFilter(), before=first[-1].id, limit=10)
+
+    assert [view.id for view in (*first, *second)] == ordered
+
+
+async def test_deliveries_are_found_by_form_destination_submission_and_state(world: World) -> None:
+    one, two = (
+        await world.destination("https://example.com/1"),
+        await world.destination("https://example.com/2"),
+    )
+    (to_one,), (to_two,) = await world.owes(1, one), await world.owes(1, two)
+    view = await world.history.get(to_two.id)
+    await world.queue.claim(limit=1, lease=LEASE)
+
+    async def found(which: DeliveryFilter) -> list[str]:
+        return [view.id for view in await world.history.page(which, before=None, limit=10)]
+
+    assert view.form_id is not None
+    assert await found(DeliveryFilter(form_id=view.form_id)) == [to_two.id, to_one.id]
+    assert await found(DeliveryFilter(destination_id=two.id)) == [to_two.id]
+    assert await found(DeliveryFilter(submission_id=view.submission_id)) == [to_two.id]
+    assert await found(DeliveryFilter(state=DeliveryState.PROCESSING)) == [to_one.id]
+    assert await found(DeliveryFilter(destination_id=two.id, state=DeliveryState.PROCESSING)) == []
+
+
+async def test_a_delivery_that_is_not_there_is_not_found(world: World) -> None:
+    with pytest.raises(NotFound):
+        await world.history.get(DeliveryId("dlv_missing"))
+    assert await world.history.attempts(DeliveryId("dlv_missing")) == []

@@ -1,0 +1,100 @@
+"""All ports over one store, in memory or in PostgreSQL, with a clock that a test moves."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeliveryQueue
+from hymical.adapters.memory.destinations import MemoryDestinationRepository
+from hymical.adapters.memory.forms import MemoryFormRepository, MemorySubmissionRepository
+from hymical.adapters.memory.keys import MemoryKeyRepository
+from hymical.adapters.memory.store import MemoryStore
+from hymical.adapters.memory.transactions import MemoryTransactions, MemoryWakeUps
+from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
+from hymical.adapters.postgres.destinations import PostgresDestinationRepository
+from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
+from hymical.adapters.postgres.keys import PostgresKeyRepository
+from hymical.adapters.postgres.transactions import PostgresTransactions, create_engine
+from hymical.adapters.postgres.wakeups import PostgresWakeUps
+from hymical.domain.deliveries import Delivery, fan_out
+from hymical.domain.destinations import Destination
+from hymical.domain.errors import AlreadyExists
+from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue
+from hymical.ports.destinations import DestinationRepository
+from hymical.ports.forms import FormRepository, SubmissionRepository
+from hymical.ports.keys import KeyRepository
+from hymical.ports.transactions import Transactions
+from hymical.ports.wakeups import WakeUps
+from tests.builders import a_message, a_new_destination, a_new_form, a_submission, ids
+from tests.clocks import StoppedClock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    clock: StoppedClock
+    transactions: Transactions
+    wakeups: WakeUps
+    forms: FormRepository
+    submissions: SubmissionRepository
+    destinations: DestinationRepository
+    keys: KeyRepository
+    queue: DeliveryQueue
+    history: DeliveryHistory
+
+    async def destination(self, url: str = "https://example.com/hook") -> Destination:
+        """A destination of the form `contact`, which is made if it is not there."""
+        try:
+            await self.forms.add(a_new_form())
+        except AlreadyExists:
+            pass
+        return await self.destinations.add(a_new_destination(url=url))
+
+    async def owes(self, count: int = 1, destination: Destination | None = None) -> Sequence[Delivery]:
+        """Submissions whose deliveries are due now, in the order of their ids."""
+        to = destination or await self.destination()
+        submissions = [a_submission(at=self.clock.now()) for _ in range(count)]
+        messages = [a_message(submission) for submission in submissions]
+        owed = [
+            delivery
+            for message in messages
+            for delivery in fan_out(message, [to], now=self.clock.now(), new_id=ids.delivery)
+        ]
+        async with self.transactions.begin():
+            await self.submissions.add(submissions)
+            await self.queue.owe(messages, owed)
+        return owed
+
+
+def memory_world() -> World:
+    store, clock = MemoryStore(), StoppedClock()
+    return World(
+        clock=clock,
+        transactions=MemoryTransactions(store),
+        wakeups=MemoryWakeUps(store),
+        forms=MemoryFormRepository(store, clock),
+        submissions=MemorySubmissionRepository(store),
+        destinations=MemoryDestinationRepository(store, clock),
+        keys=MemoryKeyRepository(store, clock),
+        queue=MemoryDeliveryQueue(store, clock),
+        history=MemoryDeliveryHistory(store),
+    )
+
+
+@asynccontextmanager
+async def postgres_world(database_url: str) -> AsyncIterator[World]:
+    engine, clock = create_engine(database_url, application_name="tests", pool_size=10), StoppedClock()
+    connections = PostgresTransactions(engine)
+    try:
+        yield World(
+            clock=clock,
+            transactions=connections,
+            wakeups=PostgresWakeUps(database_url),
+            forms=PostgresFormRepository(connections, clock),
+            submissions=PostgresSubmissionRepository(connections),
+            destinations=PostgresDestinationRepository(connections, clock),
+            keys=PostgresKeyRepository(connections, clock),
+            queue=PostgresDeliveryQueue(connections, clock),
+            history=PostgresDeliveryHistory(connections),
+        )
+    finally:
+        await engine.dispose()
