@@ -89,17 +89,10 @@ class HttpxWebhookSender:
         try:
             async with asyncio.timeout(self._deadline):
                 response = await self._exchange(self._written(request))
+            return response.answer(_since(started))
         except Exception as error:  # noqa: BLE001 - whatever fails is an answer, so that a worker goes on
             outcome, words = self._failure(error)
             return Answer(outcome=outcome, duration=_since(started), error=_one_line(words, _LONGEST_ERROR))
-        outcome = response.outcome()
-        return Answer(
-            outcome=outcome,
-            duration=_since(started),
-            response_status=response.status,
-            error=None if isinstance(outcome, Accepted) else response.complaint(),
-            response_excerpt=_excerpt(response.body),
-        )
 
     def _written(self, request: WebhookRequest) -> httpx.Request:
         given = {name.lower() for name, _ in request.headers}
@@ -366,12 +359,18 @@ class _Response:
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
 
-    def outcome(self) -> Outcome:
-        return judge_status(
-            self.status, parse_retry_after(self._header(b"retry-after"), self._header(b"date"))
+    def answer(self, duration: timedelta) -> Answer:
+        wait = parse_retry_after(self._header(b"retry-after"), self._header(b"date"))
+        outcome = judge_status(self.status, wait)
+        return Answer(
+            outcome=outcome,
+            duration=duration,
+            response_status=self.status,
+            error=None if isinstance(outcome, Accepted) else self._complaint(),
+            response_excerpt=_excerpt(self.body),
         )
 
-    def complaint(self) -> str:
+    def _complaint(self) -> str:
         location = self._header(b"location")
         if location is None or not 300 <= self.status < 400:  # noqa: PLR2004
             return f"HTTP {self.status}"
