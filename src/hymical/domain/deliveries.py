@@ -19,7 +19,7 @@ from hymical.domain.forms import Submission
 from hymical.domain.ids import DeliveryId, DestinationId, FormId, LeaseToken, MessageId, SubmissionId
 from hymical.domain.instants import rfc3339
 from hymical.domain.leases import Lease
-from hymical.domain.retries import RetryPolicy, spread
+from hymical.domain.retries import RetryPolicy
 
 
 class DeliveryState(StrEnum):
@@ -228,7 +228,7 @@ def settle(delivery: Delivery, outcome: Outcome, policy: RetryPolicy, dice: floa
         case Blocked():
             return Failed(reason=Reason.BLOCKED_TARGET)
         case OwnFault():
-            return Later(delay=spread(policy.fault_wait, dice), spends=False)
+            return Later(delay=policy.wait_after_fault(delivery.attempt_count, dice), spends=False)
         case LeaseLost():
             if delivery.lost_in_a_row >= policy.max_lost_in_a_row:
                 return Failed(reason=Reason.WORKER_LOST)

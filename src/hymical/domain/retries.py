@@ -7,6 +7,8 @@ from email.utils import parsedate_to_datetime
 LONGEST_RETRY_AFTER = timedelta(hours=24)
 
 _JITTER = 0.2
+_FAULT_WAIT = timedelta(seconds=5)
+_FAULT_DOUBLINGS = 6
 _DIGITS = 9
 
 
@@ -15,12 +17,11 @@ class RetryPolicy:
     """How often and after which waits a delivery is tried again.
 
     `waits[k]` follows the attempt that spent the allowance for the (k+1)th time, so that a delivery is sent
-    at most `len(waits) + 1` times. `fault_wait` follows a fault on our own side, which spends nothing. Every
-    wait is spread by ±20 %, so that what failed together does not return together.
+    at most `len(waits) + 1` times. Every wait is spread by ±20 %, so that what failed together does not
+    return together.
     """
 
     waits: tuple[timedelta, ...]
-    fault_wait: timedelta = timedelta(seconds=5)
     max_lost_in_a_row: int = 5
 
     def wait_after(self, spent: int, dice: float, *, at_least: timedelta = timedelta(0)) -> timedelta | None:
@@ -32,6 +33,14 @@ class RetryPolicy:
         if spent > len(self.waits):
             return None
         return max(spread(self.waits[spent - 1], dice), min(at_least, LONGEST_RETRY_AFTER))
+
+    def wait_after_fault(self, attempts: int, dice: float) -> timedelta:
+        """How long to wait after a fault on our own side, which spends nothing.
+
+        It grows with the number of attempts ever made, from 5 seconds to about 5 minutes: such a fault may
+        last, and has no allowance that ends it.
+        """
+        return spread(_FAULT_WAIT * 2 ** min(attempts - 1, _FAULT_DOUBLINGS), dice)
 
 
 def spread(wait: timedelta, dice: float) -> timedelta:
