@@ -2,14 +2,12 @@
 
 import json
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 import httpx
 
-from hymical.entrypoints.bootstrap.database import EmbeddedServerError, discard_data, embedded_server
+from hymical.entrypoints.bootstrap.database import EmbeddedServerError, embedded_server, temporary_data_folder
 from hymical.entrypoints.local import LocalSite, created, local_site
 from hymical.entrypoints.processes import ProcessEnded
 from hymical.entrypoints.receiver import Received, Receiver, receiving
@@ -31,18 +29,11 @@ def demonstrate() -> int:
     """Runs the demo and prints what happens; the exit code."""
     said: list[str] = []
     try:
-        with tempfile.TemporaryDirectory(prefix="hymical-demo-") as folder:
-            data = Path(folder) / "data"
-            try:
-                with embedded_server(data) as server:
-                    print("1. A PostgreSQL is running, embedded, in a temporary folder.")
-                    with local_site(
-                        server, port=0, show=lambda role, line: said.append(f"{role} | {line}")
-                    ) as site:
-                        print(f"2. The API answers on {site.api_url}; a worker is waiting for deliveries.")
-                        _run_main_job(site)
-            finally:
-                discard_data(data)
+        with temporary_data_folder("hymical-demo-") as data, embedded_server(data) as server:
+            print("1. A PostgreSQL is running, embedded, in a temporary folder.")
+            with local_site(server, port=0, show=lambda role, line: said.append(f"{role} | {line}")) as site:
+                print(f"2. The API answers on {site.api_url}; a worker is waiting for deliveries.")
+                _run_main_job(site)
     except (_Missed, ProcessEnded, EmbeddedServerError, httpx.HTTPError) as error:
         print(f"\nThe demo failed: {error}", *said[-40:], sep="\n", file=sys.stderr)
         return 1

@@ -5,6 +5,7 @@ reach, and no password to hand around.
 """
 
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -111,6 +112,18 @@ def discard_data(data_folder: Path) -> None:
             shutil.rmtree(place.cluster)
         for path in (data_folder / "postgres", place.log, place.lock):
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_data_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """A data folder that is deleted with all its data; unlike `tempfile`'s, the server's user can enter it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    try:
+        folder.chmod(0o711)
+        yield folder
+    finally:
+        discard_data(folder)
+        shutil.rmtree(folder)
 
 
 def _url(sockets: Path, database: str) -> str:

@@ -1,7 +1,7 @@
 """What the command line, demo and dev need of the database: its migration, and an embedded server."""
 
 from hymical.adapters.embedded.errors import AlreadyOwned, EmbeddedServerError
-from hymical.adapters.embedded.server import EmbeddedServer, discard_data, embedded_server
+from hymical.adapters.embedded.server import EmbeddedServer, embedded_server, temporary_data_folder
 from hymical.adapters.postgres.schema import REVISION, migrate
 
 __all__ = [
@@ -9,7 +9,7 @@ __all__ = [
     "AlreadyOwned",
     "EmbeddedServer",
     "EmbeddedServerError",
-    "discard_data",
     "embedded_server",
     "migrate",
+    "temporary_data_folder",
 ]
