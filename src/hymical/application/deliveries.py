@@ -1,12 +1,37 @@
 """Claiming, sending, settling and replaying deliveries."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hymical.domain.deliveries import Answer, Attempt, Failed, LeaseLost, OwnFault, recorded_outcome, settle
-from hymical.domain.ids import DeliveryId
+from hymical.domain.deliveries import (
+    Answer,
+    Attempt,
+    AttemptOutcome,
+    Delivered,
+    Failed,
+    LeaseLost,
+    OwnFault,
+    Reason,
+    Settlement,
+    fan_out,
+    recorded_outcome,
+    settle,
+    showed,
+)
+from hymical.domain.destinations import (
+    DestinationEvent,
+    DestinationState,
+    Seen,
+    Trouble,
+    TroublePolicy,
+    observe,
+)
+from hymical.domain.errors import NotFound
+from hymical.domain.ids import OPERATOR, DeliveryId, DestinationId
+from hymical.domain.messages import Message, delivery_failed_message, destination_event_message
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import signature_headers
 from hymical.ports.clock import Clock
@@ -17,26 +42,34 @@ from hymical.ports.deliveries import (
     DeliveryQueue,
     DeliveryView,
     Settled,
+    Verdict,
     WebhookRequest,
     WebhookSender,
 )
+from hymical.ports.destinations import DestinationHealth, DestinationRepository
 from hymical.ports.ids import Ids
+from hymical.ports.transactions import Transactions
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one claim brought in. `full` says that it took all it was allowed to, so that more may be due."""
+    """What one claim brought in.
 
-    deliveries: Sequence[ClaimedDelivery]
+    `given_up` lost their worker too often to be sent; they are to be settled as they are. `claimed_at` is the
+    monotonic time before the claim. `more` says that others may be claimable right now.
+    """
+
+    to_send: Sequence[ClaimedDelivery]
+    given_up: Sequence[Settled]
     claimed_at: float
-    full: bool
+    more: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimDue:
-    """Takes due deliveries to send now, and gives up those that lost their worker too often.
+    """Takes due deliveries to send now.
 
     Raises:
         StorageUnavailable: nothing is held, as far as can be known.
@@ -51,18 +84,18 @@ class ClaimDue:
     async def __call__(self, limit: int) -> Claim:
         # read before the claim, so that the time since then is never underrated
         claimed_at = self.clock.monotonic()
-        claimed = await self.queue.claim(limit=limit, lease=self.lease)
+        batch = await self.queue.claim(limit=limit, lease=self.lease)
+        for destination_id, reason in batch.stranded:
+            await self.queue.withdraw_from(destination_id, reason)
         to_send: list[ClaimedDelivery] = []
         given_up: list[Settled] = []
-        for one in claimed:
+        for one in batch.deliveries:
             verdict = settle(one.delivery, LeaseLost(), self.policy, self.ids.dice()) if one.lost else None
             if isinstance(verdict, Failed):
-                given_up.append(Settled(lease=one.lease, settlement=verdict, attempt=None))
+                given_up.append(Settled(claimed=one, settlement=verdict, attempt=None))
             else:
                 to_send.append(one)
-        if given_up:
-            await self.queue.settle(given_up)
-        return Claim(deliveries=to_send, claimed_at=claimed_at, full=len(claimed) == limit)
+        return Claim(to_send=to_send, given_up=given_up, claimed_at=claimed_at, more=batch.more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +114,7 @@ class SendDelivery:
     async def __call__(self, claimed: ClaimedDelivery, claimed_at: float) -> Settled:
         started_at = claimed.lease.since + timedelta(seconds=self.clock.monotonic() - claimed_at)
         try:
-            answer = await self.sender.send(_request(claimed, started_at))
+            answer = await self._sent(claimed, started_at)
         except Exception as fault:  # noqa: BLE001  a slot must come back, whatever went wrong
             _log.exception("delivery %s: a fault in Hymical kept it from being sent", claimed.delivery.id)
             answer = Answer(
@@ -90,24 +123,102 @@ class SendDelivery:
                 error=f"a fault in Hymical: {type(fault).__name__}",
             )
         return Settled(
-            lease=claimed.lease,
+            claimed=claimed,
             settlement=settle(claimed.delivery, answer.outcome, self.policy, self.ids.dice()),
             attempt=_attempt(claimed, started_at, answer),
         )
 
+    async def _sent(self, claimed: ClaimedDelivery, at: datetime) -> Answer:
+        if not claimed.destination.secrets:
+            return Answer(
+                outcome=OwnFault(),
+                duration=timedelta(0),
+                error="it cannot be signed: FORMS_SECRET_KEY does not open this destination's secrets",
+            )
+        return await self.sender.send(_request(claimed, at))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleFinished:
-    """Writes down what was sent, all of it in one step; returns those whose lease had been lost.
+    """Writes down what was sent, and what follows from it for the destinations, all in one transaction.
+
+    A destination's breaker opens and closes here, it is disabled here, and the operator's events are stored
+    here, each exactly once. The operator's own destination raises none.
 
     Raises:
         StorageUnavailable: whether it was written is unknown; it may be written again.
     """
 
     queue: DeliveryQueue
+    health: DestinationHealth
+    destinations: DestinationRepository
+    transactions: Transactions
+    policy: TroublePolicy
+    ids: Ids
 
-    async def __call__(self, finished: Sequence[Settled]) -> Collection[DeliveryId]:
-        return await self.queue.settle(finished)
+    async def __call__(self, finished: Sequence[Settled]) -> Sequence[Verdict]:
+        async with self.transactions.begin():
+            report = await self.queue.settle(finished)
+            settled = [
+                one
+                for one, verdict in zip(finished, report.verdicts, strict=True)
+                if verdict is Verdict.SETTLED
+            ]
+            news = _news(settled, report.troubled)
+            if news:
+                await self._follow_up(news, settled)
+        return report.verdicts
+
+    async def _follow_up(self, news: Mapping[DestinationId, Seen], settled: Sequence[Settled]) -> None:
+        known = await self.health.lock(news.keys() - {OPERATOR})
+        messages = [
+            self._failed(one, known.now)
+            for one in settled
+            if isinstance(one.settlement, Failed) and one.claimed.destination.id != OPERATOR
+        ]
+        left: dict[DestinationId, Trouble | None] = {}
+        for destination, trouble in known.destinations.values():
+            seen = observe(
+                trouble, news[destination.id], now=known.now, policy=self.policy, dice=self.ids.dice()
+            )
+            left[destination.id] = seen.trouble
+            messages += (
+                destination_event_message(event, destination, trouble, self.ids.message(), known.now)
+                for event in seen.events
+                if not (event is DestinationEvent.DISABLED and destination.state is DestinationState.DISABLED)
+            )
+            if seen.disables:
+                await self.health.disable(destination.id)
+                await self.queue.withdraw_from(destination.id, Reason.DESTINATION_DISABLED)
+        await self.health.save(left)
+        await self._tell(messages, known.now)
+
+    def _failed(self, one: Settled, now: datetime) -> Message:
+        assert isinstance(one.settlement, Failed)  # noqa: S101  chosen above
+        return delivery_failed_message(
+            delivery_id=one.claimed.delivery.id,
+            submission_id=one.claimed.message.submission_id,
+            destination=one.claimed.destination,
+            reason=one.settlement.reason,
+            message_id=self.ids.message(),
+            at=now,
+        )
+
+    async def _tell(self, messages: Sequence[Message], now: datetime) -> None:
+        if not messages:
+            return
+        for message in messages:
+            _log.warning("%s: %s", message.type, message.body.decode())
+        try:
+            operator = await self.destinations.get(OPERATOR)
+        except NotFound:
+            return
+        owed = [
+            delivery
+            for message in messages
+            for delivery in fan_out(message, [operator], now=now, new_id=self.ids.delivery)
+        ]
+        await self.queue.owe(messages, owed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +241,25 @@ class ReplayDelivery:
     async def __call__(self, delivery_id: DeliveryId) -> DeliveryView:
         await self.queue.replay(delivery_id)
         return await self.history.get(delivery_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendDelivery:
+    """Sends the same message to the same destination once more, as a delivery of its own.
+
+    Raises:
+        NotFound: there is no such delivery.
+        NotResendable: its submission was erased, or its destination deleted or disabled.
+    """
+
+    queue: DeliveryQueue
+    history: DeliveryHistory
+    ids: Ids
+
+    async def __call__(self, delivery_id: DeliveryId) -> DeliveryView:
+        new_id = self.ids.delivery()
+        await self.queue.resend(delivery_id, new_id)
+        return await self.history.get(new_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +297,7 @@ def _request(claimed: ClaimedDelivery, at: datetime) -> WebhookRequest:
             ),
             ("hymical-delivery", claimed.delivery.id),
             ("hymical-attempt", str(claimed.lease.number)),
+            *((name, value.reveal()) for name, value in claimed.destination.headers),
         ),
         body=claimed.message.body,
     )
@@ -181,4 +312,22 @@ def _attempt(claimed: ClaimedDelivery, started_at: datetime, answer: Answer) -> 
         response_status=answer.response_status,
         error=answer.error,
         response_excerpt=answer.response_excerpt,
+        remote_address=answer.remote_address,
     )
+
+
+def _news(settled: Sequence[Settled], troubled: Collection[DestinationId]) -> Mapping[DestinationId, Seen]:
+    """What a batch showed of each destination that failed or was in trouble; of others there is no news."""
+    attempts = defaultdict[DestinationId, list[tuple[AttemptOutcome, Settlement]]](list)
+    failed = set[DestinationId]()
+    for one in settled:
+        destination_id = one.claimed.destination.id
+        if one.attempt is not None:
+            attempts[destination_id].append((one.attempt.outcome, one.settlement))
+        if not isinstance(one.settlement, Delivered):
+            failed.add(destination_id)
+    return {
+        destination_id: showed(attempts[destination_id])
+        for destination_id in failed
+        | {one.claimed.destination.id for one in settled if one.claimed.destination.id in troubled}
+    }

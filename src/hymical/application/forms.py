@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hymical.domain.deliveries import Delivery, Message, fan_out, submission_message
+from hymical.domain.deliveries import Delivery, fan_out
 from hymical.domain.errors import FormNotFound, PostRefused
 from hymical.domain.forms import Form, NewForm, PostedForm, Receipt, Submission, accept, receipt
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.domain.limits import IntakeLimits
+from hymical.domain.messages import Message, submission_message
 from hymical.ports.deliveries import DeliveryQueue
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.ids import Ids
@@ -101,6 +102,20 @@ class ShowSubmission:
 
     async def __call__(self, submission_id: SubmissionId) -> Submission:
         return await self.submissions.get(submission_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EraseSubmission:
+    """Removes a submission's values from wherever they are, and fails what waits of it. Raises `NotFound`."""
+
+    submissions: SubmissionRepository
+    queue: DeliveryQueue
+    transactions: Transactions
+
+    async def __call__(self, submission_id: SubmissionId) -> None:
+        async with self.transactions.begin():
+            await self.queue.withdraw_submission(submission_id)
+            await self.submissions.erase(submission_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Messages, the deliveries they owe, and the state machine of a delivery.
+"""Deliveries: what a message owes, and the state machine that each goes through.
 
 pending ──claim──▶ processing ──2xx──▶ delivered
    ▲                   │ ├──final answer, or allowance spent──▶ failed ──replay──▶ pending
@@ -6,19 +6,17 @@ pending ──claim──▶ processing ──2xx──▶ delivered
 pending, processing ──withdraw──▶ failed
 """
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
 
-from hymical.domain.destinations import Destination, DestinationState
+from hymical.domain.destinations import Destination, DestinationState, Seen
 from hymical.domain.errors import NotReplayable
-from hymical.domain.forms import Submission
-from hymical.domain.ids import DeliveryId, DestinationId, FormId, LeaseToken, MessageId, SubmissionId
-from hymical.domain.instants import rfc3339
+from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, MessageId
 from hymical.domain.leases import Lease
+from hymical.domain.messages import Message
 from hymical.domain.retries import RetryPolicy
 
 
@@ -42,6 +40,13 @@ class Reason(StrEnum):
     WORKER_LOST = "worker_lost"
 
 
+WITHDRAWALS = frozenset({Reason.DESTINATION_DISABLED, Reason.DESTINATION_DELETED, Reason.SUBMISSION_DELETED})
+"""Why a delivery may be withdrawn before it was settled."""
+
+FOR_GOOD = frozenset({Reason.DESTINATION_DELETED, Reason.SUBMISSION_DELETED})
+"""After these there is nothing left to send, or nowhere to send it."""
+
+
 class AttemptOutcome(StrEnum):
     """What an attempt's record says of it."""
 
@@ -51,17 +56,6 @@ class AttemptOutcome(StrEnum):
     NETWORK_ERROR = "network_error"
     BLOCKED_TARGET = "blocked_target"
     LEASE_LOST = "lease_lost"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """What is delivered. `body` is stored once, and is what is signed and sent at every attempt."""
-
-    id: MessageId
-    type: str
-    submission_id: SubmissionId | None
-    form_id: FormId | None
-    body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +92,7 @@ class Attempt:
     response_status: int | None = None
     error: str | None = None
     response_excerpt: str | None = None
+    remote_address: str | None = None
 
 
 # What a request came to
@@ -157,7 +152,8 @@ Outcome = Accepted | Refused | Rejected | Gone | TimedOut | Unreachable | Blocke
 class Answer:
     """What came of sending one request: the outcome, and what is kept of it for people to read.
 
-    `error` and `response_excerpt` are bounded, and free of NUL whatever the receiver sent.
+    `error` and `response_excerpt` are bounded, and free of NUL whatever the receiver sent. `remote_address` is
+    the one that was connected to.
     """
 
     outcome: Outcome
@@ -165,6 +161,7 @@ class Answer:
     response_status: int | None = None
     error: str | None = None
     response_excerpt: str | None = None
+    remote_address: str | None = None
 
 
 # What follows from it
@@ -244,6 +241,19 @@ def _later_or_failed(
     return Failed(reason=Reason.EXHAUSTED) if delay is None else Later(delay=delay)
 
 
+def showed(attempts: Iterable[tuple[AttemptOutcome, Settlement]]) -> Seen:
+    """What attempts made on one destination say of it; a fault on our own side says nothing."""
+    succeeded = failed = 0
+    gone = False
+    for outcome, settlement in attempts:
+        if outcome is AttemptOutcome.SUCCEEDED:
+            succeeded += 1
+        elif spends_allowance(settlement):
+            failed += 1
+            gone = gone or (isinstance(settlement, Failed) and settlement.disables_destination)
+    return Seen(succeeded=succeeded, failed=failed, gone=gone)
+
+
 def withdraw(delivery: Delivery, reason: Reason) -> Failed | None:
     """The end of a delivery that is no longer wanted; None when it had ended already."""
     match delivery.state:
@@ -272,28 +282,6 @@ def recorded_outcome(outcome: Outcome) -> AttemptOutcome:
             return AttemptOutcome.LEASE_LOST
         case _:
             assert_never(outcome)
-
-
-def submission_message(submission: Submission, message_id: MessageId) -> Message:
-    """The message that tells a destination of a submission."""
-    received_at = rfc3339(submission.received_at)
-    payload = {
-        "type": "submission.received",
-        "timestamp": received_at,
-        "data": {
-            "submission_id": submission.id,
-            "form_id": submission.form_id,
-            "received_at": received_at,
-            "fields": dict(submission.fields),
-        },
-    }
-    return Message(
-        id=message_id,
-        type="submission.received",
-        submission_id=submission.id,
-        form_id=submission.form_id,
-        body=json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode(),
-    )
 
 
 def fan_out(
@@ -397,6 +385,8 @@ def replayed(delivery: Delivery, now: datetime) -> Delivery:
     """A failed delivery that starts afresh; id, history and numbering stay. Raises `NotReplayable`."""
     if delivery.state is not DeliveryState.FAILED:
         raise NotReplayable(delivery.id, delivery.state)
+    if delivery.failure_reason in FOR_GOOD:
+        raise NotReplayable(delivery.id, delivery.state, delivery.failure_reason)
     return replace(
         delivery,
         state=DeliveryState.PENDING,

@@ -97,10 +97,14 @@ class AlreadyExists(HymicalError):
 
 @dataclass(eq=False)
 class NotReplayable(HymicalError):
-    """Only a failed delivery can be replayed; `state` is the one it is in."""
+    """Only a failed delivery can be replayed, and only while its message and its destination are there.
+
+    `state` is the one it is in; `reason` is set when it failed for good.
+    """
 
     delivery_id: str
     state: str
+    reason: str | None = None
 
 
 @dataclass(eq=False)
@@ -111,8 +115,19 @@ class InvalidValue(HymicalError):
     rule: str
 
 
+@dataclass(eq=False)
+class NotResendable(HymicalError):
+    """There is nothing left to send, or nowhere to send it."""
+
+    delivery_id: str
+
+
 class Unauthorized(HymicalError):
     """No key, or one that is malformed, unknown or revoked: the answer is the same for all."""
+
+
+class SecretUnreadable(HymicalError):
+    """A stored secret was sealed with a key that FORMS_SECRET_KEY does not hold (any more)."""
 
 
 class StorageUnavailable(HymicalError):

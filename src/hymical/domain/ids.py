@@ -9,5 +9,9 @@ MessageId = NewType("MessageId", str)
 DestinationId = NewType("DestinationId", str)
 DeliveryId = NewType("DeliveryId", str)
 KeyId = NewType("KeyId", str)
+WorkerId = NewType("WorkerId", str)
+
+OPERATOR = DestinationId("dst_operator")
+"""The destination of the operator's events."""
 
 LeaseToken = NewType("LeaseToken", UUID)

@@ -52,6 +52,14 @@ def new_signing_secret(random: bytes) -> Secret:
     return Secret(_PREFIX + base64.b64encode(random).decode())
 
 
+def is_signing_secret(secret: Secret) -> bool:
+    """Whether a secret was made as Standard Webhooks says: `whsec_` and 24 to 64 bytes in base64."""
+    try:
+        return secret.reveal().startswith(_PREFIX) and len(_key(secret)) in _SECRET_BYTES
+    except InvalidValue:
+        return False
+
+
 def signature_headers(
     *, message_id: str, at: datetime, body: bytes, secrets: Sequence[SigningSecret]
 ) -> tuple[tuple[str, str], ...]:
@@ -70,6 +78,6 @@ def _key(secret: Secret) -> bytes:
     text = secret.reveal().removeprefix(_PREFIX)
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except (binascii.Error, ValueError):
         # the cause would carry the secret
         raise InvalidValue("secret", f"must be {_PREFIX} and base64") from None

@@ -3,12 +3,21 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Protocol
 
-from hymical.domain.deliveries import Answer, Attempt, Delivery, DeliveryState, Message, Settlement
+from hymical.domain.deliveries import (
+    Answer,
+    Attempt,
+    Delivery,
+    DeliveryState,
+    Reason,
+    Settlement,
+)
 from hymical.domain.destinations import Destination
 from hymical.domain.ids import DeliveryId, DestinationId, FormId, SubmissionId
 from hymical.domain.leases import Lease
+from hymical.domain.messages import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +32,45 @@ class ClaimedDelivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """How the holder of a lease gives it up, with the attempt it made, if it made one."""
+class ClaimedBatch:
+    """What one claim took.
 
-    lease: Lease
+    `more` says that others may be claimable right now. `stranded` are destinations that were deleted or disabled
+    while a delivery to them was being stored; what waits for them is to be withdrawn.
+    """
+
+    deliveries: Sequence[ClaimedDelivery]
+    more: bool
+    stranded: Sequence[tuple[DestinationId, Reason]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """How the holder of a claim gives it up, with the attempt it made, if it made one."""
+
+    claimed: ClaimedDelivery
     settlement: Settlement
     attempt: Attempt | None
+
+    @property
+    def lease(self) -> Lease:
+        return self.claimed.lease
+
+
+class Verdict(StrEnum):
+    """What became of a settlement."""
+
+    SETTLED = "settled"
+    OVERTAKEN = "overtaken"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleReport:
+    """The verdicts, in the order of the settlements; `troubled` are those destinations known to be in trouble."""
+
+    verdicts: Sequence[Verdict]
+    troubled: Collection[DestinationId]
 
 
 class DeliveryQueue(Protocol):
@@ -41,19 +83,21 @@ class DeliveryQueue(Protocol):
         """Stores messages and their deliveries, and wakes the workers once that is committed."""
         ...
 
-    async def claim(self, *, limit: int, lease: timedelta) -> Sequence[ClaimedDelivery]:
-        """Takes up to `limit` due deliveries for the time of `lease`, those first that waited longest.
+    async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
+        """Takes up to `limit` due deliveries for the time of `lease`, shared out between their destinations.
 
-        Each gets a new token and the next attempt number. Where another's lease has ended, the lost attempt
-        is recorded under its own number as `lease_lost` in the same step.
+        No destination ever has more in flight than its `max_in_flight`, or than one while its breaker has
+        opened and not closed; paused ones and those that are held get none. Of one destination's, those come
+        first that waited longest. Each gets a new token and the next attempt number. Where another's lease
+        has ended, the lost attempt is recorded under its own number as `lease_lost` in the same step.
         """
         ...
 
-    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
-        """Ends leases, each with its settlement and its attempt, in one step.
+    async def settle(self, settled: Sequence[Settled]) -> SettleReport:
+        """Ends claims, each with its settlement and its attempt, in one step.
 
-        Returns those whose holder had been overtaken: their state is untouched, and the late attempt
-        completes the record that says `lease_lost` under its number.
+        Of one whose holder was overtaken, or that was withdrawn, the state is left as it is; the late attempt
+        completes the record that says `lease_lost` under its number, or is added to the history.
         """
         ...
 
@@ -66,8 +110,25 @@ class DeliveryQueue(Protocol):
 
         Raises:
             NotFound: there is no such delivery.
-            NotReplayable: it is in another state than failed.
+            NotReplayable: it is in another state than failed, or failed for good.
         """
+        ...
+
+    async def resend(self, delivery_id: DeliveryId, new_id: DeliveryId) -> None:
+        """Owes the same message to the same destination once more, under `new_id`, and wakes the workers.
+
+        Raises:
+            NotFound: there is no such delivery.
+            NotResendable: its submission was erased, or its destination deleted or disabled.
+        """
+        ...
+
+    async def withdraw_from(self, destination_id: DestinationId, reason: Reason) -> None:
+        """Fails what is still open for a destination. Whoever holds one finds that out when it reports."""
+        ...
+
+    async def withdraw_submission(self, submission_id: SubmissionId) -> None:
+        """Fails what is still open of a submission's deliveries, as `submission_deleted`."""
         ...
 
 

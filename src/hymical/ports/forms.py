@@ -51,6 +51,10 @@ class SubmissionRepository(Protocol):
         """Raises `NotFound`."""
         ...
 
+    async def erase(self, submission_id: SubmissionId) -> None:
+        """Removes its values, from its messages and from what receivers answered too. Raises `NotFound`."""
+        ...
+
     async def page(self, *, form_id: FormId | None, before: str | None, limit: int) -> Sequence[Submission]:
         """The newest first, those older than the one with the id `before`, at most `limit`."""
         ...

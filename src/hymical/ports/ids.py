@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from hymical.domain.ids import DeliveryId, DestinationId, KeyId, MessageId, SubmissionId
+from hymical.domain.ids import DeliveryId, DestinationId, KeyId, MessageId, SubmissionId, WorkerId
 
 
 class Ids(Protocol):
@@ -17,6 +17,8 @@ class Ids(Protocol):
     def delivery(self) -> DeliveryId: ...
 
     def key(self) -> KeyId: ...
+
+    def worker(self) -> WorkerId: ...
 
     def secret_bytes(self) -> bytes:
         """32 bytes from the system's cryptographic source."""

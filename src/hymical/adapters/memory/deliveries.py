@@ -1,37 +1,49 @@
 """The queue of deliveries and its history in memory."""
 
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import uuid4
 
 from hymical.adapters.memory.store import MemoryStore
 from hymical.domain.deliveries import (
+    WITHDRAWALS,
     Attempt,
     AttemptOutcome,
     Delivery,
     DeliveryState,
-    Failed,
-    Message,
+    Reason,
     claim,
     ended,
     holds,
     is_due,
     released,
     replayed,
+    withdraw,
 )
 from hymical.domain.destinations import DestinationState
-from hymical.domain.errors import NotFound
-from hymical.domain.ids import DeliveryId, LeaseToken
+from hymical.domain.errors import NotFound, NotResendable
+from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, SubmissionId
 from hymical.domain.leases import Lease
+from hymical.domain.messages import Message
 from hymical.ports.clock import Clock
-from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, DeliveryView, Settled
+from hymical.ports.deliveries import (
+    ClaimedBatch,
+    ClaimedDelivery,
+    DeliveryFilter,
+    DeliveryView,
+    Settled,
+    SettleReport,
+    Verdict,
+)
 
 
 class MemoryDeliveryQueue:
     def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._after = ""
 
     async def owe(self, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> None:
         rows = self._store.rows
@@ -40,20 +52,54 @@ class MemoryDeliveryQueue:
         if any(delivery.due_at is not None for delivery in deliveries):
             self._store.ring()
 
-    async def claim(self, *, limit: int, lease: timedelta) -> Sequence[ClaimedDelivery]:
-        now = self._clock.now()
-        due = sorted(
-            (delivery.due_at, delivery.id)
-            for delivery in self._store.rows.deliveries.values()
-            if delivery.due_at is not None and is_due(delivery, now)
+    async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
+        now, after = self._clock.now(), self._after
+        due = defaultdict[DestinationId, list[Delivery]](list)
+        in_flight = Counter[DestinationId]()
+        for delivery in self._store.rows.deliveries.values():
+            if is_due(delivery, now):
+                due[delivery.destination_id].append(delivery)
+            elif delivery.state is DeliveryState.PROCESSING:
+                in_flight[delivery.destination_id] += 1
+        stranded = [(lane, reason) for lane in sorted(due) if (reason := self._stranded(lane)) is not None]
+        rooms = {
+            lane: room
+            for lane in sorted(due)
+            if lane > after and (room := self._room(lane, now) - in_flight[lane]) > 0
+        }
+        lanes = list(rooms)[:limit]
+        self._after = lanes[-1] if len(lanes) == limit else ""
+        share = -(-limit // len(lanes)) if lanes else 0
+        chosen = [
+            delivery
+            for lane in lanes
+            for delivery in sorted(due[lane], key=lambda one: (one.due_at, one.id))[: min(rooms[lane], share)]
+        ][:limit]
+        taken = Counter(delivery.destination_id for delivery in chosen)
+        return ClaimedBatch(
+            deliveries=[self._claim(delivery, now, lease) for delivery in chosen],
+            more=bool(after) or len(lanes) == limit or any(count == share for count in taken.values()),
+            stranded=stranded,
         )
-        return [self._claim(delivery_id, now, lease) for _, delivery_id in due[:limit]]
 
-    def _claim(self, delivery_id: DeliveryId, now: datetime, lease: timedelta) -> ClaimedDelivery:
+    def _stranded(self, lane: DestinationId) -> Reason | None:
+        destination = self._store.rows.destinations.get(lane)
+        if destination is None:
+            return Reason.DESTINATION_DELETED
+        return Reason.DESTINATION_DISABLED if destination.state is DestinationState.DISABLED else None
+
+    def _room(self, lane: DestinationId, now: datetime) -> int:
+        destination, trouble = self._store.rows.destinations.get(lane), self._store.rows.trouble.get(lane)
+        if destination is None or destination.state is not DestinationState.ACTIVE:
+            return 0
+        if trouble is None or not trouble.probing:
+            return destination.max_in_flight
+        return 0 if trouble.held_until is not None and now < trouble.held_until else 1
+
+    def _claim(self, before: Delivery, now: datetime, lease: timedelta) -> ClaimedDelivery:
         rows = self._store.rows
-        before = rows.deliveries[delivery_id]
         if before.lease is not None:
-            rows.attempts[delivery_id, before.lease.number] = Attempt(
+            rows.attempts[before.id, before.lease.number] = Attempt(
                 number=before.lease.number,
                 started_at=before.lease.since,
                 duration=None,
@@ -61,7 +107,7 @@ class MemoryDeliveryQueue:
             )
         delivery = claim(before, token=LeaseToken(uuid4()), now=now, lease=lease)
         assert delivery.lease is not None  # noqa: S101  claimed
-        rows.deliveries[delivery_id] = delivery
+        rows.deliveries[delivery.id] = delivery
         return ClaimedDelivery(
             lease=delivery.lease,
             delivery=delivery,
@@ -70,28 +116,27 @@ class MemoryDeliveryQueue:
             lost=before.lease is not None,
         )
 
-    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
-        rows, now = self._store.rows, self._clock.now()
-        overtaken = set[DeliveryId]()
-        for one in settled:
-            delivery = rows.deliveries.get(one.lease.delivery_id)
-            if delivery is None:
-                overtaken.add(one.lease.delivery_id)
-                continue
-            key = (delivery.id, one.lease.number)
-            recorded = rows.attempts.get(key)
-            if one.attempt is not None and (
-                recorded is None or recorded.outcome is AttemptOutcome.LEASE_LOST
-            ):
-                rows.attempts[key] = one.attempt
-            if not holds(delivery, one.lease):
-                overtaken.add(delivery.id)
-                continue
-            rows.deliveries[delivery.id] = ended(delivery, one.settlement, now)
-            if isinstance(one.settlement, Failed) and one.settlement.disables_destination:
-                destination = rows.destinations[delivery.destination_id]
-                rows.destinations[destination.id] = replace(destination, state=DestinationState.DISABLED)
-        return overtaken
+    async def settle(self, settled: Sequence[Settled]) -> SettleReport:
+        now = self._clock.now()
+        return SettleReport(
+            verdicts=[self._settle(one, now) for one in settled],
+            troubled={one.claimed.destination.id for one in settled} & self._store.rows.trouble.keys(),
+        )
+
+    def _settle(self, one: Settled, now: datetime) -> Verdict:
+        rows = self._store.rows
+        delivery = rows.deliveries.get(one.lease.delivery_id)
+        if delivery is None:
+            return Verdict.OVERTAKEN
+        key = (delivery.id, one.lease.number)
+        recorded = rows.attempts.get(key)
+        if one.attempt is not None and (recorded is None or recorded.outcome is AttemptOutcome.LEASE_LOST):
+            erased = delivery.failure_reason is Reason.SUBMISSION_DELETED
+            rows.attempts[key] = replace(one.attempt, response_excerpt=None) if erased else one.attempt
+        if not holds(delivery, one.lease):
+            return Verdict.WITHDRAWN if delivery.failure_reason in WITHDRAWALS else Verdict.OVERTAKEN
+        rows.deliveries[delivery.id] = ended(delivery, one.settlement, now)
+        return Verdict.SETTLED
 
     async def release(self, leases: Sequence[Lease]) -> None:
         now = self._clock.now()
@@ -107,6 +152,40 @@ class MemoryDeliveryQueue:
             raise NotFound("delivery", delivery_id)
         self._store.rows.deliveries[delivery_id] = replayed(delivery, self._clock.now())
         self._store.ring()
+
+    async def resend(self, delivery_id: DeliveryId, new_id: DeliveryId) -> None:
+        rows, now = self._store.rows, self._clock.now()
+        earlier = rows.deliveries.get(delivery_id)
+        if earlier is None:
+            raise NotFound("delivery", delivery_id)
+        if self._stranded(earlier.destination_id) or not rows.messages[earlier.message_id].body:
+            raise NotResendable(delivery_id)
+        rows.deliveries[new_id] = Delivery(
+            id=new_id,
+            message_id=earlier.message_id,
+            destination_id=earlier.destination_id,
+            state=DeliveryState.PENDING,
+            due_at=now,
+            created_at=now,
+        )
+        self._store.ring()
+
+    async def withdraw_from(self, destination_id: DestinationId, reason: Reason) -> None:
+        self._withdraw(reason, lambda delivery: delivery.destination_id == destination_id)
+
+    async def withdraw_submission(self, submission_id: SubmissionId) -> None:
+        messages = self._store.rows.messages
+        self._withdraw(
+            Reason.SUBMISSION_DELETED,
+            lambda delivery: messages[delivery.message_id].submission_id == submission_id,
+        )
+
+    def _withdraw(self, reason: Reason, unwanted: Callable[[Delivery], bool]) -> None:
+        now, deliveries = self._clock.now(), self._store.rows.deliveries
+        for delivery in list(deliveries.values()):
+            end = withdraw(delivery, reason)
+            if end is not None and unwanted(delivery):
+                deliveries[delivery.id] = ended(delivery, end, now)
 
 
 class MemoryDeliveryHistory:
@@ -134,7 +213,8 @@ class MemoryDeliveryHistory:
 
     def _view(self, delivery: Delivery) -> DeliveryView:
         message = self._store.rows.messages[delivery.message_id]
-        destination = self._store.rows.destinations[delivery.destination_id]
+        rows = self._store.rows
+        destination = (rows.destinations | rows.deleted)[delivery.destination_id]
         return DeliveryView(
             id=delivery.id,
             message_id=message.id,

@@ -1,6 +1,7 @@
 """Forms and submissions in memory."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from hymical.adapters.memory.store import MemoryStore
 from hymical.domain.errors import AlreadyExists, NotFound
@@ -63,6 +64,17 @@ class MemorySubmissionRepository:
             return self._store.rows.submissions[submission_id]
         except KeyError:
             raise NotFound("submission", submission_id) from None
+
+    async def erase(self, submission_id: SubmissionId) -> None:
+        rows = self._store.rows
+        if rows.submissions.pop(submission_id, None) is None:
+            raise NotFound("submission", submission_id)
+        emptied = {one.id for one in rows.messages.values() if one.submission_id == submission_id}
+        for message_id in emptied:
+            rows.messages[message_id] = replace(rows.messages[message_id], body=b"")
+        for key, attempt in rows.attempts.items():
+            if rows.deliveries[key[0]].message_id in emptied:
+                rows.attempts[key] = replace(attempt, response_excerpt=None, error=None)
 
     async def page(self, *, form_id: FormId | None, before: str | None, limit: int) -> Sequence[Submission]:
         found = [

@@ -6,21 +6,26 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from hymical.domain.deliveries import Attempt, Delivery, Message
-from hymical.domain.destinations import Destination
+from hymical.domain.deliveries import Attempt, Delivery
+from hymical.domain.destinations import Destination, Trouble
 from hymical.domain.forms import Form, Submission
-from hymical.domain.ids import DeliveryId, DestinationId, FormId, KeyId, MessageId, SubmissionId
+from hymical.domain.ids import DeliveryId, DestinationId, FormId, KeyId, MessageId, SubmissionId, WorkerId
 from hymical.domain.keys import Key
+from hymical.domain.messages import Message
+from hymical.ports.workers import WorkerView
 
 
 @dataclass(slots=True)
 class Rows:
     forms: dict[FormId, Form] = field(default_factory=dict)
     destinations: dict[DestinationId, Destination] = field(default_factory=dict)
+    deleted: dict[DestinationId, Destination] = field(default_factory=dict)
+    trouble: dict[DestinationId, Trouble] = field(default_factory=dict)
     submissions: dict[SubmissionId, Submission] = field(default_factory=dict)
     messages: dict[MessageId, Message] = field(default_factory=dict)
     deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
     attempts: dict[tuple[DeliveryId, int], Attempt] = field(default_factory=dict)
+    workers: dict[WorkerId, WorkerView] = field(default_factory=dict)
     keys: dict[KeyId, Key] = field(default_factory=dict)
     key_digests: dict[bytes, KeyId] = field(default_factory=dict)
 

@@ -1,12 +1,13 @@
 """The queue of deliveries and its history in PostgreSQL."""
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 
-from sqlalchemy import Row, case, select
+from sqlalchemy import Row, case, literal, select
 
-from hymical.adapters.postgres import rows
 from hymical.adapters.postgres.errors import translated
+from hymical.adapters.postgres.rows import DestinationRows
 from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import attempts, deliveries, destinations, messages
 from hymical.adapters.postgres.transactions import PostgresTransactions
@@ -18,21 +19,33 @@ from hymical.domain.deliveries import (
     DeliveryState,
     Failed,
     Later,
-    Message,
+    Reason,
     Settlement,
     spends_allowance,
 )
-from hymical.domain.errors import NotFound, NotReplayable
-from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, MessageId
+from hymical.domain.errors import NotFound, NotReplayable, NotResendable
+from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, MessageId, SubmissionId
 from hymical.domain.leases import Lease
+from hymical.domain.messages import Message
 from hymical.ports.clock import Clock
-from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, DeliveryView, Settled
+from hymical.ports.deliveries import (
+    ClaimedBatch,
+    ClaimedDelivery,
+    DeliveryFilter,
+    DeliveryView,
+    Settled,
+    SettleReport,
+    Verdict,
+)
+from hymical.ports.secrets import SecretCipher
 
 
 class PostgresDeliveryQueue:
-    def __init__(self, transactions: PostgresTransactions, clock: Clock) -> None:
+    def __init__(self, transactions: PostgresTransactions, clock: Clock, cipher: SecretCipher) -> None:
         self._transactions = transactions
         self._clock = clock
+        self._rows = DestinationRows(cipher)
+        self._after = ""
 
     async def owe(self, new: Sequence[Message], owed: Sequence[Delivery]) -> None:
         parameters = {
@@ -54,38 +67,72 @@ class PostgresDeliveryQueue:
             async with self._transactions.connection() as connection:
                 await connection.execute(statement("owe"), parameters)
 
-    async def claim(self, *, limit: int, lease: timedelta) -> Sequence[ClaimedDelivery]:
-        parameters = {"now": self._clock.pinned(), "limit": limit, "lease": lease}
+    async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
+        now = self._clock.pinned()
         with translated():
-            async with self._transactions.connection() as connection:
-                return [_claimed(row) for row in await connection.execute(statement("claim"), parameters)]
+            async with self._transactions.together() as connection:
+                await connection.execute(statement("promote"), {"now": now})
+                after = self._after
+                lanes = (
+                    await connection.execute(
+                        statement("choose_lanes"), {"now": now, "after": after, "limit": limit}
+                    )
+                ).all()
+                # the next claim goes on behind these, so that every destination has its turn
+                self._after = lanes[-1].destination_id if len(lanes) == limit else ""
+                ours = [lane.destination_id for lane in lanes if lane.locked and lane.stranded is None]
+                share = -(-limit // len(ours)) if ours else 0
+                claimed = [
+                    self._claimed(row)
+                    for row in (
+                        await connection.execute(
+                            statement("claim"),
+                            {"now": now, "lanes": ours, "share": share, "limit": limit, "lease": lease},
+                        )
+                        if ours
+                        else ()
+                    )
+                ]
+        taken = Counter(one.destination.id for one in claimed)
+        return ClaimedBatch(
+            deliveries=claimed,
+            more=bool(after)
+            or len(lanes) == limit
+            or not all(lane.locked for lane in lanes)
+            or any(count == share for count in taken.values()),
+            stranded=[
+                (DestinationId(lane.destination_id), Reason(lane.stranded)) for lane in lanes if lane.stranded
+            ],
+        )
 
-    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
+    async def settle(self, settled: Sequence[Settled]) -> SettleReport:
         # in one order everywhere, so that two batches that share a delivery do not wait for each other
-        settled = sorted(settled, key=lambda one: one.lease.delivery_id)
-        attempts = [one.attempt for one in settled]
+        ordered = sorted(settled, key=lambda one: one.lease.delivery_id)
+        attempts = [one.attempt for one in ordered]
         parameters = {
             "now": self._clock.pinned(),
-            "ids": [one.lease.delivery_id for one in settled],
-            "tokens": [one.lease.token for one in settled],
-            "states": [_state_after(one.settlement) for one in settled],
-            "delays": [getattr(one.settlement, "delay", None) for one in settled],
-            "spends": [spends_allowance(one.settlement) for one in settled],
-            "failure_reasons": [getattr(one.settlement, "reason", None) for one in settled],
-            "disables": [getattr(one.settlement, "disables_destination", False) for one in settled],
-            "numbers": [one.lease.number for one in settled],
+            "ids": [one.lease.delivery_id for one in ordered],
+            "tokens": [one.lease.token for one in ordered],
+            "states": [_state_after(one.settlement) for one in ordered],
+            "delays": [getattr(one.settlement, "delay", None) for one in ordered],
+            "spends": [spends_allowance(one.settlement) for one in ordered],
+            "failure_reasons": [getattr(one.settlement, "reason", None) for one in ordered],
+            "numbers": [one.lease.number for one in ordered],
             "started_ats": [attempt and attempt.started_at for attempt in attempts],
             "durations": [attempt and _milliseconds(attempt.duration) for attempt in attempts],
             "outcomes": [attempt and attempt.outcome for attempt in attempts],
             "statuses": [attempt and attempt.response_status for attempt in attempts],
             "errors": [attempt and attempt.error for attempt in attempts],
             "excerpts": [attempt and attempt.response_excerpt for attempt in attempts],
+            "addresses": [attempt and attempt.remote_address for attempt in attempts],
         }
         with translated():
             async with self._transactions.connection() as connection:
-                return {
-                    DeliveryId(row.id) for row in await connection.execute(statement("settle"), parameters)
-                }
+                found = {row.id: row for row in await connection.execute(statement("settle"), parameters)}
+        return SettleReport(
+            verdicts=[Verdict(found[one.lease.delivery_id].verdict) for one in settled],
+            troubled={one.claimed.destination.id for one in settled if found[one.lease.delivery_id].troubled},
+        )
 
     async def release(self, leases: Sequence[Lease]) -> None:
         parameters = {
@@ -99,15 +146,75 @@ class PostgresDeliveryQueue:
 
     async def replay(self, delivery_id: DeliveryId) -> None:
         parameters = {"now": self._clock.pinned(), "id": delivery_id}
-        state = select(deliveries.c.state).where(deliveries.c.id == delivery_id)
+        query = select(deliveries.c.state, deliveries.c.failure_reason).where(deliveries.c.id == delivery_id)
         with translated():
             async with self._transactions.connection() as connection:
                 if (await connection.execute(statement("replay"), parameters)).all():
                     return
-                found = (await connection.execute(state)).scalar_one_or_none()
+                found = (await connection.execute(query)).one_or_none()
         if found is None:
             raise NotFound("delivery", delivery_id)
-        raise NotReplayable(delivery_id, found)
+        raise NotReplayable(delivery_id, found.state, found.failure_reason)
+
+    async def resend(self, delivery_id: DeliveryId, new_id: DeliveryId) -> None:
+        parameters = {"now": self._clock.pinned(), "id": delivery_id, "new_id": new_id}
+        query = select(literal(1)).where(deliveries.c.id == delivery_id)
+        with translated():
+            async with self._transactions.connection() as connection:
+                if (await connection.execute(statement("resend"), parameters)).all():
+                    return
+                found = (await connection.execute(query)).one_or_none()
+        if found is None:
+            raise NotFound("delivery", delivery_id)
+        raise NotResendable(delivery_id)
+
+    async def withdraw_from(self, destination_id: DestinationId, reason: Reason) -> None:
+        await self._withdraw(
+            "withdraw_from_destination", {"destination_id": destination_id, "reason": reason}
+        )
+
+    async def withdraw_submission(self, submission_id: SubmissionId) -> None:
+        await self._withdraw(
+            "withdraw_of_submission", {"submission_id": submission_id, "reason": Reason.SUBMISSION_DELETED}
+        )
+
+    async def _withdraw(self, name: str, parameters: dict[str, str]) -> None:
+        with translated():
+            async with self._transactions.connection() as connection:
+                await connection.execute(statement(name), parameters | {"now": self._clock.pinned()})
+
+    def _claimed(self, row: Row[*tuple[object, ...]]) -> ClaimedDelivery:
+        stored = row._mapping  # noqa: SLF001
+        lease = Lease(
+            delivery_id=stored["id"],
+            token=LeaseToken(stored["lease_token"]),
+            number=stored["attempt_count"],
+            since=stored["lease_since"],
+        )
+        return ClaimedDelivery(
+            lease=lease,
+            delivery=Delivery(
+                id=stored["id"],
+                message_id=MessageId(stored["message_id"]),
+                destination_id=DestinationId(stored["destination_id"]),
+                state=DeliveryState(stored["state"]),
+                attempt_count=stored["attempt_count"],
+                cycle_attempt_count=stored["cycle_attempt_count"],
+                lost_in_a_row=stored["lost_in_a_row"],
+                due_at=stored["due_at"],
+                lease=lease,
+                created_at=stored["created_at"],
+            ),
+            message=Message(
+                id=MessageId(stored["message_id"]),
+                type=stored["type"],
+                submission_id=stored["submission_id"],
+                form_id=stored["message_form_id"],
+                body=stored["body"],
+            ),
+            destination=self._rows.joined(stored),
+            lost=stored["lost"],
+        )
 
 
 class PostgresDeliveryHistory:
@@ -181,47 +288,6 @@ def _milliseconds(duration: timedelta | None) -> int | None:
     return None if duration is None else round(duration / timedelta(milliseconds=1))
 
 
-def _claimed(row: Row[*tuple[object, ...]]) -> ClaimedDelivery:
-    stored = row._mapping  # noqa: SLF001
-    lease = Lease(
-        delivery_id=stored["id"],
-        token=LeaseToken(stored["lease_token"]),
-        number=stored["attempt_count"],
-        since=stored["lease_since"],
-    )
-    return ClaimedDelivery(
-        lease=lease,
-        delivery=Delivery(
-            id=stored["id"],
-            message_id=MessageId(stored["message_id"]),
-            destination_id=DestinationId(stored["destination_id"]),
-            state=DeliveryState(stored["state"]),
-            attempt_count=stored["attempt_count"],
-            cycle_attempt_count=stored["cycle_attempt_count"],
-            lost_in_a_row=stored["lost_in_a_row"],
-            due_at=stored["due_at"],
-            lease=lease,
-            created_at=stored["created_at"],
-        ),
-        message=Message(
-            id=MessageId(stored["message_id"]),
-            type=stored["type"],
-            submission_id=stored["submission_id"],
-            form_id=stored["message_form_id"],
-            body=stored["body"],
-        ),
-        destination=rows.destination(
-            id=stored["destination_id"],
-            form_id=stored["form_id"],
-            url=stored["url"],
-            state=stored["destination_state"],
-            secrets=stored["secrets"],
-            created_at=stored["destination_created_at"],
-        ),
-        lost=stored["lost"],
-    )
-
-
 def _view(row: Row[*tuple[object, ...]]) -> DeliveryView:
     stored = dict(row._mapping)  # noqa: SLF001
     return DeliveryView(**stored | {"state": DeliveryState(stored["state"])})
@@ -238,4 +304,5 @@ def _attempt(row: Row[*tuple[object, ...]]) -> Attempt:
         response_status=stored["response_status"],
         error=stored["error"],
         response_excerpt=stored["response_excerpt"],
+        remote_address=stored["remote_address"],
     )

@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import Row, func, insert, select
 
-from hymical.adapters.postgres import rows
 from hymical.adapters.postgres.errors import translated
+from hymical.adapters.postgres.rows import DestinationRows
 from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import forms, submissions
 from hymical.adapters.postgres.transactions import PostgresTransactions
@@ -15,12 +15,14 @@ from hymical.domain.forms import Form, NewForm, Submission
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.ports.clock import Clock
 from hymical.ports.forms import Intake, IntakeDesk
+from hymical.ports.secrets import SecretCipher
 
 
 class PostgresFormRepository:
-    def __init__(self, transactions: PostgresTransactions, clock: Clock) -> None:
+    def __init__(self, transactions: PostgresTransactions, clock: Clock, cipher: SecretCipher) -> None:
         self._transactions = transactions
         self._clock = clock
+        self._rows = DestinationRows(cipher)
 
     async def add(self, form: NewForm) -> Form:
         values = {
@@ -68,16 +70,7 @@ class PostgresFormRepository:
             known = intakes.get(form.id)
             destinations = known.destinations if known else ()
             if row.destination_id is not None:
-                destinations += (
-                    rows.destination(
-                        id=row.destination_id,
-                        form_id=row.form_id,
-                        url=row.url,
-                        state=row.state,
-                        secrets=row.secrets,
-                        created_at=row.destination_created_at,
-                    ),
-                )
+                destinations += (self._rows.joined(row._mapping),)  # noqa: SLF001
             intakes[form.id] = Intake(form=form, destinations=destinations)
         return IntakeDesk(now=found[0].now, intakes=intakes)
 
@@ -105,6 +98,15 @@ class PostgresSubmissionRepository:
         if row is None:
             raise NotFound("submission", submission_id)
         return _submission(row)
+
+    async def erase(self, submission_id: SubmissionId) -> None:
+        with translated():
+            async with self._transactions.connection() as connection:
+                erased = (
+                    await connection.execute(statement("erase_submission"), {"id": submission_id})
+                ).all()
+        if not erased:
+            raise NotFound("submission", submission_id)
 
     async def page(self, *, form_id: FormId | None, before: str | None, limit: int) -> Sequence[Submission]:
         query = select(submissions).order_by(submissions.c.id.desc()).limit(limit)

@@ -53,13 +53,31 @@ destinations = Table(
     "destinations",
     metadata,
     Column("id", _id(), primary_key=True),
-    Column("form_id", _id(), ForeignKey("forms.id"), nullable=False),
+    # none for the operator's, which events go to
+    Column("form_id", _id(), ForeignKey("forms.id"), nullable=True),
     Column("url", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("secrets", JSONB, nullable=False),
+    Column("headers", JSONB, nullable=False),
+    Column("max_in_flight", Integer, nullable=False),
     Column("created_at", _instant(), nullable=False),
+    # a deleted one stays for the history of its deliveries
+    Column("deleted_at", _instant(), nullable=True),
     CheckConstraint("state IN ('active', 'paused', 'disabled')", name="state_known"),
+    CheckConstraint("max_in_flight > 0", name="max_in_flight_positive"),
     Index("destinations_form_id", "form_id", "id"),
+)
+
+# only of those that fail at present: a destination that does well costs nothing here
+destination_trouble = Table(
+    "destination_trouble",
+    metadata,
+    Column("destination_id", _id(), ForeignKey("destinations.id"), primary_key=True),
+    Column("failing_since", _instant(), nullable=False),
+    Column("failures_in_a_row", Integer, nullable=False),
+    Column("warned", Boolean, nullable=False),
+    Column("openings", Integer, nullable=False),
+    Column("held_until", _instant(), nullable=True),
 )
 
 submissions = Table(
@@ -78,7 +96,8 @@ messages = Table(
     metadata,
     Column("id", _id(), primary_key=True),
     Column("type", Text, nullable=False),
-    Column("submission_id", _id(), ForeignKey("submissions.id"), nullable=True),
+    # no foreign key: it stays in the history when the submission is erased
+    Column("submission_id", _id(), nullable=True),
     Column("form_id", _id(), ForeignKey("forms.id"), nullable=True),
     Column("body", LargeBinary, nullable=False),
     Index("messages_submission_id", "submission_id"),
@@ -95,6 +114,7 @@ deliveries = Table(
     Column("cycle_attempt_count", Integer, nullable=False),
     Column("lost_in_a_row", SmallInteger, nullable=False),
     Column("due_at", _instant(), nullable=True),
+    Column("ready", Boolean, nullable=False),
     Column("lease_token", UUID(as_uuid=True), nullable=True),
     Column("lease_since", _instant(), nullable=True),
     Column("created_at", _instant(), nullable=False),
@@ -110,8 +130,18 @@ deliveries = Table(
         name="leased_while_processing",
     ),
     CheckConstraint("(state = 'failed') = (failure_reason IS NOT NULL)", name="failed_with_reason"),
-    # exactly the order of the claim, and only what is open: it stays small however long the history is
-    Index("deliveries_due", "due_at", "id", postgresql_where=text("due_at IS NOT NULL")),
+    CheckConstraint("NOT ready OR due_at IS NOT NULL", name="ready_while_open"),
+    # exactly the order of the claim within a destination, and only what may be claimed now
+    Index("deliveries_ready", "destination_id", "due_at", "id", postgresql_where=text("ready")),
+    # what comes due later: retries, and the ends of leases
+    Index("deliveries_later", "due_at", "id", postgresql_where=text("due_at IS NOT NULL AND NOT ready")),
+    # what a destination has in flight
+    Index(
+        "deliveries_unready",
+        "destination_id",
+        "state",
+        postgresql_where=text("due_at IS NOT NULL AND NOT ready"),
+    ),
     Index("deliveries_destination_id", "destination_id", "id"),
     Index("deliveries_message_id", "message_id"),
 )
@@ -127,7 +157,20 @@ attempts = Table(
     Column("response_status", SmallInteger, nullable=True),
     Column("error", Text, nullable=True),
     Column("response_excerpt", Text, nullable=True),
+    Column("remote_address", Text, nullable=True),
     PrimaryKeyConstraint("delivery_id", "number"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", _id(), primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("started_at", _instant(), nullable=False),
+    Column("last_seen_at", _instant(), nullable=False),
+    Column("in_flight", Integer, nullable=False),
 )
 
 keys = Table(

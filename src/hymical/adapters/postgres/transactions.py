@@ -44,6 +44,16 @@ class PostgresTransactions:
                     self._open.reset(token)
 
     @asynccontextmanager
+    async def together(self) -> AsyncIterator[AsyncConnection]:
+        """The connection of the open transaction, or of one that lasts for this block."""
+        if self._open.get() is not None:
+            async with self.connection() as connection:
+                yield connection
+            return
+        async with self.begin(), self.connection() as connection:
+            yield connection
+
+    @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection]:
         """The connection of the open transaction; without one, a connection that commits each statement."""
         connection = self._open.get()

@@ -4,7 +4,7 @@ import random
 import secrets
 import time
 
-from hymical.domain.ids import DeliveryId, DestinationId, KeyId, MessageId, SubmissionId
+from hymical.domain.ids import DeliveryId, DestinationId, KeyId, MessageId, SubmissionId, WorkerId
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _RANDOM_BITS = 80
@@ -31,6 +31,9 @@ class SystemIds:
 
     def key(self) -> KeyId:
         return KeyId("key_" + self._next())
+
+    def worker(self) -> WorkerId:
+        return WorkerId("wrk_" + self._next())
 
     def secret_bytes(self) -> bytes:
         return secrets.token_bytes(32)

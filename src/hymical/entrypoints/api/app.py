@@ -10,7 +10,7 @@ from litestar.openapi.plugins import SwaggerRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
 import hymical
-from hymical.entrypoints.api import deliveries, destinations, forms, health
+from hymical.entrypoints.api import deliveries, destinations, forms, health, workers
 from hymical.entrypoints.api.coalescer import Coalescer
 from hymical.entrypoints.api.guards import requires_key
 from hymical.entrypoints.api.problems import answer_with_problem
@@ -49,7 +49,12 @@ def create_app(settings: Settings | None = None, container: Container | None = N
             health.ready,
             Router(
                 "/api/v1",
-                route_handlers=[forms.management, destinations.management, deliveries.management],
+                route_handlers=[
+                    forms.management,
+                    destinations.management,
+                    deliveries.management,
+                    workers.management,
+                ],
                 guards=[requires_key],
                 security=[{"key": []}],
             ),

@@ -6,7 +6,7 @@ from litestar import Router, get, post
 from litestar.di import NamedDependency
 from litestar.params import Parameter
 
-from hymical.application.deliveries import ListDeliveries, ReplayDelivery, ShowDelivery
+from hymical.application.deliveries import ListDeliveries, ReplayDelivery, ResendDelivery, ShowDelivery
 from hymical.domain.deliveries import DeliveryState
 from hymical.domain.ids import DeliveryId, DestinationId, FormId, SubmissionId
 from hymical.entrypoints.api.pages import (
@@ -59,8 +59,17 @@ async def replay_delivery(delivery_id: str, replay_delivery: NamedDependency[Rep
     return DeliveryOut.of(await replay_delivery(DeliveryId(checked_id("delivery", delivery_id))))
 
 
+@post(
+    "/deliveries/{delivery_id:str}/resend",
+    status_code=202,
+    summary="Send its message once more, as a new delivery",
+)
+async def resend_delivery(delivery_id: str, resend_delivery: NamedDependency[ResendDelivery]) -> DeliveryOut:
+    return DeliveryOut.of(await resend_delivery(DeliveryId(checked_id("delivery", delivery_id))))
+
+
 management = Router(
     "/",
-    route_handlers=[list_deliveries, show_delivery, replay_delivery],
-    dependencies=use_cases("list_deliveries", "show_delivery", "replay_delivery"),
+    route_handlers=[list_deliveries, show_delivery, replay_delivery, resend_delivery],
+    dependencies=use_cases("list_deliveries", "show_delivery", "replay_delivery", "resend_delivery"),
 )

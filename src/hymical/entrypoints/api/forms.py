@@ -3,12 +3,19 @@
 import json
 from typing import Any
 
-from litestar import MediaType, Request, Response, Router, get, post
+from litestar import MediaType, Request, Response, Router, delete, get, post
 from litestar.datastructures import State
 from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
 
-from hymical.application.forms import CreateForm, ListForms, ListSubmissions, ShowForm, ShowSubmission
+from hymical.application.forms import (
+    CreateForm,
+    EraseSubmission,
+    ListForms,
+    ListSubmissions,
+    ShowForm,
+    ShowSubmission,
+)
 from hymical.domain.errors import FormNotFound
 from hymical.domain.forms import NewForm, PostedForm, is_form_id
 from hymical.domain.ids import FormId, SubmissionId
@@ -106,8 +113,20 @@ async def show_submission(
     )
 
 
+@delete("/submissions/{submission_id:str}", summary="Erase a submission; what waits of it fails")
+async def erase_submission(submission_id: str, erase_submission: NamedDependency[EraseSubmission]) -> None:
+    await erase_submission(SubmissionId(checked_id("submission", submission_id)))
+
+
 management = Router(
     "/",
-    route_handlers=[create_form, list_forms, show_form, list_submissions, show_submission],
-    dependencies=use_cases("create_form", "list_forms", "show_form", "list_submissions", "show_submission"),
+    route_handlers=[create_form, list_forms, show_form, list_submissions, show_submission, erase_submission],
+    dependencies=use_cases(
+        "create_form",
+        "list_forms",
+        "show_form",
+        "list_submissions",
+        "show_submission",
+        "erase_submission",
+    ),
 )

@@ -14,6 +14,7 @@ from litestar.exceptions import (
 )
 
 from hymical.domain import errors
+from hymical.domain.deliveries import FOR_GOOD
 
 _log = logging.getLogger(__name__)
 
@@ -152,7 +153,21 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         status=409,
         code="conflict",
         title="Not replayable",
-        detail=f"Only a failed delivery can be replayed; this one is {error.state}.",
+        detail=f"This one failed for good: {error.reason}; there is nothing left to send, or nowhere to send it."
+        if error.reason in FOR_GOOD
+        else f"Only a failed delivery can be replayed; this one is {error.state}.",
+    ),
+    errors.NotResendable: lambda _: Problem(
+        status=409,
+        code="conflict",
+        title="Not resendable",
+        detail="Its submission was erased, or its destination was deleted or is disabled.",
+    ),
+    errors.SecretUnreadable: lambda _: Problem(
+        status=409,
+        code="conflict",
+        title="The secrets cannot be opened",
+        detail="They were sealed with a key that FORMS_SECRET_KEY does not hold; add that key behind the newest one.",
     ),
     errors.InvalidValue: lambda error: Problem(
         status=422,

@@ -5,14 +5,16 @@ from dependency_injector.providers import Callable as Computed
 from dependency_injector.providers import Dependency, Provider, Singleton
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from hymical.adapters.fernet.cipher import FernetCipher
 from hymical.adapters.http.egress import Egress
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
-from hymical.adapters.postgres.destinations import PostgresDestinationRepository
+from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.keys import PostgresKeyRepository
 from hymical.adapters.postgres.schema import PostgresSchema
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.adapters.postgres.wakeups import PostgresWakeUps
+from hymical.adapters.postgres.workers import PostgresWorkerRegistry
 from hymical.adapters.system.clock import SystemClock
 from hymical.adapters.system.ids import SystemIds
 from hymical.application.deliveries import (
@@ -20,31 +22,51 @@ from hymical.application.deliveries import (
     ListDeliveries,
     ReleaseUnsent,
     ReplayDelivery,
+    ResendDelivery,
     SendDelivery,
     SettleFinished,
     ShowDelivery,
 )
-from hymical.application.destinations import CreateDestination, ListDestinations, ShowDestination
+from hymical.application.destinations import (
+    ChangeDestination,
+    CreateDestination,
+    DeleteDestination,
+    ListDestinations,
+    RotateSecret,
+    SetOperator,
+    ShowDestination,
+    TestDestination,
+)
 from hymical.application.forms import (
     AcceptPosts,
     CreateForm,
+    EraseSubmission,
     ListForms,
     ListSubmissions,
     ShowForm,
     ShowSubmission,
 )
 from hymical.application.keys import Authenticate, CreateKey, ListKeys, RevokeKey
+from hymical.application.workers import LeaveWork, ListWorkers, ReportPresence
+from hymical.domain.destinations import TroublePolicy
 from hymical.domain.limits import IntakeLimits
 from hymical.domain.retries import RetryPolicy
+from hymical.domain.signing import Secret
 from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.ports.clock import Clock
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue, WebhookSender
-from hymical.ports.destinations import DestinationRepository, TargetCheck
+from hymical.ports.destinations import DestinationHealth, DestinationRepository, TargetCheck
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.ids import Ids
 from hymical.ports.keys import KeyRepository
+from hymical.ports.secrets import SecretCipher
 from hymical.ports.transactions import Transactions
 from hymical.ports.wakeups import WakeUps
+from hymical.ports.workers import WorkerRegistry
+
+
+def _secret_keys(settings: Settings) -> tuple[Secret, ...]:
+    return tuple(Secret(key.get_secret_value()) for key in settings.secret_key)
 
 
 def _as_transactions(connections: PostgresTransactions) -> Transactions:
@@ -65,6 +87,8 @@ class Container(containers.DeclarativeContainer):
     limits: Provider[IntakeLimits] = Computed(lambda settings: settings.intake_limits, settings)
     policy: Provider[RetryPolicy] = Computed(lambda settings: settings.retry_policy, settings)
 
+    trouble_policy: Provider[TroublePolicy] = Singleton(TroublePolicy)
+
     clock: Provider[Clock] = Singleton(SystemClock)
     ids: Provider[Ids] = Singleton(SystemIds)
     connections: Singleton[PostgresTransactions] = Singleton(PostgresTransactions, engine)
@@ -73,13 +97,16 @@ class Container(containers.DeclarativeContainer):
     wakeups: Provider[WakeUps] = Singleton(
         PostgresWakeUps, Computed(lambda settings: settings.database_url.get_secret_value(), settings)
     )
-    forms: Provider[FormRepository] = Singleton(PostgresFormRepository, connections, clock)
+    cipher: Provider[SecretCipher] = Singleton(FernetCipher, Computed(_secret_keys, settings))
+    forms: Provider[FormRepository] = Singleton(PostgresFormRepository, connections, clock, cipher)
     submissions: Provider[SubmissionRepository] = Singleton(PostgresSubmissionRepository, connections)
     destinations: Provider[DestinationRepository] = Singleton(
-        PostgresDestinationRepository, connections, clock
+        PostgresDestinationRepository, connections, clock, cipher
     )
+    health: Provider[DestinationHealth] = Singleton(PostgresDestinationHealth, connections, clock, cipher)
+    workers: Provider[WorkerRegistry] = Singleton(PostgresWorkerRegistry, connections, clock)
     keys: Provider[KeyRepository] = Singleton(PostgresKeyRepository, connections, clock)
-    queue: Provider[DeliveryQueue] = Singleton(PostgresDeliveryQueue, connections, clock)
+    queue: Provider[DeliveryQueue] = Singleton(PostgresDeliveryQueue, connections, clock, cipher)
     history: Provider[DeliveryHistory] = Singleton(PostgresDeliveryHistory, connections)
     egress: Singleton[Egress] = Singleton(
         Egress,
@@ -101,6 +128,9 @@ class Container(containers.DeclarativeContainer):
     show_form: Provider[ShowForm] = Singleton(ShowForm, forms=forms)
     list_forms: Provider[ListForms] = Singleton(ListForms, forms=forms)
     show_submission: Provider[ShowSubmission] = Singleton(ShowSubmission, submissions=submissions)
+    erase_submission: Provider[EraseSubmission] = Singleton(
+        EraseSubmission, submissions=submissions, queue=queue, transactions=transactions
+    )
     list_submissions: Provider[ListSubmissions] = Singleton(ListSubmissions, submissions=submissions)
 
     create_destination: Provider[CreateDestination] = Singleton(
@@ -108,6 +138,27 @@ class Container(containers.DeclarativeContainer):
     )
     show_destination: Provider[ShowDestination] = Singleton(ShowDestination, destinations=destinations)
     list_destinations: Provider[ListDestinations] = Singleton(ListDestinations, destinations=destinations)
+
+    change_destination: Provider[ChangeDestination] = Singleton(
+        ChangeDestination, destinations=destinations, queue=queue, targets=targets, transactions=transactions
+    )
+    delete_destination: Provider[DeleteDestination] = Singleton(
+        DeleteDestination, destinations=destinations, queue=queue, transactions=transactions
+    )
+    rotate_secret: Provider[RotateSecret] = Singleton(
+        RotateSecret, destinations=destinations, transactions=transactions, ids=ids
+    )
+    test_destination: Provider[TestDestination] = Singleton(
+        TestDestination,
+        destinations=destinations,
+        queue=queue,
+        history=history,
+        transactions=transactions,
+        ids=ids,
+    )
+    set_operator: Provider[SetOperator] = Singleton(
+        SetOperator, destinations=destinations, queue=queue, transactions=transactions
+    )
 
     claim_due: Provider[ClaimDue] = Singleton(
         ClaimDue,
@@ -120,11 +171,26 @@ class Container(containers.DeclarativeContainer):
     send_delivery: Provider[SendDelivery] = Singleton(
         SendDelivery, sender=sender, policy=policy, clock=clock, ids=ids
     )
-    settle_finished: Provider[SettleFinished] = Singleton(SettleFinished, queue=queue)
+    settle_finished: Provider[SettleFinished] = Singleton(
+        SettleFinished,
+        queue=queue,
+        health=health,
+        destinations=destinations,
+        transactions=transactions,
+        policy=trouble_policy,
+        ids=ids,
+    )
     release_unsent: Provider[ReleaseUnsent] = Singleton(ReleaseUnsent, queue=queue)
     replay_delivery: Provider[ReplayDelivery] = Singleton(ReplayDelivery, queue=queue, history=history)
+    resend_delivery: Provider[ResendDelivery] = Singleton(
+        ResendDelivery, queue=queue, history=history, ids=ids
+    )
     show_delivery: Provider[ShowDelivery] = Singleton(ShowDelivery, history=history)
     list_deliveries: Provider[ListDeliveries] = Singleton(ListDeliveries, history=history)
+
+    report_presence: Provider[ReportPresence] = Singleton(ReportPresence, registry=workers)
+    leave_work: Provider[LeaveWork] = Singleton(LeaveWork, registry=workers)
+    list_workers: Provider[ListWorkers] = Singleton(ListWorkers, registry=workers)
 
     create_key: Provider[CreateKey] = Singleton(CreateKey, keys=keys, ids=ids)
     list_keys: Provider[ListKeys] = Singleton(ListKeys, keys=keys)

@@ -1,5 +1,6 @@
 """Settings from environment variables that start with `FORMS_`, or from `.env`."""
 
+import base64
 import re
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -8,13 +9,20 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from hymical.domain.destinations import check_url
+from hymical.domain.errors import InvalidValue
 from hymical.domain.limits import IntakeLimits
 from hymical.domain.retries import RetryPolicy
+from hymical.domain.signing import Secret, is_signing_secret
 
 _PREFIX = "FORMS_"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _LONGEST = timedelta(days=365)
+_KEY_BYTES = 32
+_MAKE_ONE = (
+    "make one with: python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
+)
 
 
 class SettingsInvalid(Exception):
@@ -52,6 +60,10 @@ def _networks(value: object) -> object:
     return tuple(ip_network(part, strict=False) for part in re.split(r"[\s,]+", value) if part)
 
 
+def _words(value: object) -> object:
+    return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Wait = Annotated[timedelta, BeforeValidator(parse_duration), Field(gt=timedelta(0))]
 Durations = Annotated[tuple[timedelta, ...], NoDecode, BeforeValidator(_durations)]
@@ -76,6 +88,9 @@ class Settings(BaseSettings):
     webhook_retry_schedule: Durations = _durations("5s 5m 30m 2h 5h 10h 14h 20h 24h")  # type: ignore[assignment]
     webhook_allowed_networks: Networks = ()
     webhook_allow_http: bool = False
+    alert_webhook_url: str | None = None
+    alert_webhook_secret: Annotated[SecretStr | None, Field(validate_default=True)] = None
+    secret_key: Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_words)] = ()
     worker_poll_seconds: Wait = timedelta(seconds=1)
     worker_batch_size: Annotated[int, Field(gt=0, le=1_000)] = 10
     worker_concurrency: Annotated[int, Field(gt=0, le=10_000)] = 100
@@ -87,6 +102,37 @@ class Settings(BaseSettings):
         if not value.get_secret_value().startswith(("postgresql://", "postgres://")):
             raise ValueError("must start with postgresql://")
         return SecretStr(value.get_secret_value().replace("postgres://", "postgresql://", 1))
+
+    @field_validator("alert_webhook_url")
+    @classmethod
+    def _can_be_called(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                check_url(value)
+            except InvalidValue as error:
+                raise ValueError(error.rule) from None
+        return value
+
+    @field_validator("alert_webhook_secret")
+    @classmethod
+    def _signs(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if (value is None) != (info.data.get("alert_webhook_url") is None):
+            raise ValueError(f"and {_PREFIX}ALERT_WEBHOOK_URL go together: set both, or neither")
+        if value is not None and not is_signing_secret(Secret(value.get_secret_value())):
+            raise ValueError("must be whsec_ and 24 to 64 bytes in base64")
+        return value
+
+    @field_validator("secret_key")
+    @classmethod
+    def _are_keys(cls, value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        for key in value:
+            try:
+                holds = len(base64.urlsafe_b64decode(key.get_secret_value().encode()))
+            except ValueError:
+                holds = 0
+            if holds != _KEY_BYTES:
+                raise ValueError(f"must be URL-safe base64 of 32 random bytes, the newest first; {_MAKE_ONE}")
+        return value
 
     @field_validator("worker_lease_seconds")
     @classmethod

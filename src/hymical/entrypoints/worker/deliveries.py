@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
 from hymical.domain.errors import StorageUnavailable
-from hymical.ports.deliveries import ClaimedDelivery, Settled
+from hymical.ports.deliveries import ClaimedDelivery, Settled, Verdict
 from hymical.ports.ids import Ids
 from hymical.ports.wakeups import WakeUps
 
@@ -63,6 +63,10 @@ class DeliveryWorker:
         self._slots_freed = asyncio.Event()
         self._unreachable = False
 
+    @property
+    def in_flight(self) -> int:
+        return self._held
+
     def stop(self) -> None:
         """Claims nothing more; `run` returns once what is in flight has ended, or `Pace.drain` has passed."""
         self._stopping.set()
@@ -74,9 +78,12 @@ class DeliveryWorker:
                 if self._stopping.is_set():
                     break
                 if self._held >= self._pace.concurrency:
-                    await self._unless_stopped(self._slots_freed.wait())
+                    await self._until_any(self._slots_freed.wait())
                 elif not more:
-                    await self._unless_stopped(bell.wait(self._pace.poll.total_seconds()))
+                    # what was settled may have made room at a destination that was full
+                    await self._until_any(
+                        bell.wait(self._pace.poll.total_seconds()), self._slots_freed.wait()
+                    )
             await self._drain()
 
     async def _claim_and_start(self) -> bool:
@@ -89,17 +96,22 @@ class DeliveryWorker:
         if claim is None:
             return False
         if self._stopping.is_set():
-            await self._hand_back(claim.deliveries)
+            await self._hand_back([*claim.to_send, *(one.claimed for one in claim.given_up)])
             return False
-        self._held += len(claim.deliveries)
-        for claimed in claim.deliveries:
+        self._held += len(claim.to_send) + len(claim.given_up)
+        if claim.given_up:
+            self._finish(claim.given_up)
+        for claimed in claim.to_send:
             task = asyncio.create_task(self._deliver(claimed, claim.claimed_at))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
-        return claim.full
+        return claim.more
 
     async def _deliver(self, claimed: ClaimedDelivery, claimed_at: float) -> None:
-        self._finished.append(await self._send(claimed, claimed_at))
+        self._finish([await self._send(claimed, claimed_at)])
+
+    def _finish(self, settled: Sequence[Settled]) -> None:
+        self._finished += settled
         self._something_finished.set()
 
     @asynccontextmanager
@@ -123,7 +135,7 @@ class DeliveryWorker:
 
     async def _settle_batch(self, finished: Sequence[Settled]) -> None:
         try:
-            overtaken = await self._persistently(lambda: self._settle(finished), "settle")
+            verdicts = await self._persistently(lambda: self._settle(finished), "settle")
         except Exception:  # noqa: BLE001  what it is does not matter: it must not stop the worker
             if len(finished) == 1:
                 _log.exception(
@@ -134,12 +146,13 @@ class DeliveryWorker:
             for one in finished:
                 await self._settle_batch([one])
             return
-        for delivery_id in overtaken or ():
-            _log.warning(
-                "delivery %s: its lease was lost before its attempt ended;"
-                " FORMS_WORKER_LEASE_SECONDS is too short for it, or this process stood still",
-                delivery_id,
-            )
+        for one, verdict in zip(finished, verdicts or (), strict=True):
+            if verdict is Verdict.OVERTAKEN:
+                _log.warning(
+                    "delivery %s: its lease was lost before its attempt ended;"
+                    " FORMS_WORKER_LEASE_SECONDS is too short for it, or this process stood still",
+                    one.lease.delivery_id,
+                )
 
     async def _drain(self) -> None:
         try:
@@ -161,15 +174,15 @@ class DeliveryWorker:
                     "%d unsent deliveries could not be handed back; their leases will end", len(unsent)
                 )
 
-    async def _unless_stopped(self, awaitable: Awaitable[object]) -> None:
-        waiting = asyncio.ensure_future(awaitable)
-        stopping = asyncio.ensure_future(self._stopping.wait())
+    async def _until_any(self, *awaitables: Awaitable[object]) -> None:
+        """Returns when one of them does, or when the worker has to stop."""
+        waiting = {asyncio.ensure_future(one) for one in (*awaitables, self._stopping.wait())}
         try:
-            await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in (waiting, stopping):
+            for one in waiting:
                 one.cancel()
-            await asyncio.gather(waiting, stopping, return_exceptions=True)
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     async def _persistently(
         self, call: Callable[[], Awaitable[_Result]], verb: str, *, until_stopped: bool = False
@@ -192,7 +205,7 @@ class DeliveryWorker:
                 return None
             wait = pause * (0.5 + self._ids.dice())
             if until_stopped:
-                await self._unless_stopped(asyncio.sleep(wait))
+                await self._until_any(asyncio.sleep(wait))
             else:
                 await asyncio.sleep(wait)
             pause = min(pause * 2, _LONGEST_PAUSE)

@@ -5,10 +5,12 @@ import logging
 import signal
 from datetime import timedelta
 
+from hymical.domain.signing import Secret
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.entrypoints.worker.deliveries import DeliveryWorker, Pace
+from hymical.entrypoints.worker.presence import present
 
 _log = logging.getLogger(__name__)
 _TO_SETTLE = timedelta(seconds=5)
@@ -45,6 +47,18 @@ async def work(settings: Settings) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.stop)
+        await container.set_operator()(
+            settings.alert_webhook_url,
+            Secret(settings.alert_webhook_secret.get_secret_value())
+            if settings.alert_webhook_secret
+            else None,
+        )
         _log.info("worker ready")
-        await worker.run()
+        async with present(
+            container.ids().worker(),
+            lambda: worker.in_flight,
+            report=container.report_presence(),
+            leave=container.leave_work(),
+        ):
+            await worker.run()
         _log.info("worker stopped")

@@ -1,14 +1,35 @@
+-- Under the locks of choose_lanes, with a snapshot taken after them: what is counted here as in flight is all there is.
 -- Choosing, leasing and recording what others lost is one statement, so that no two callers can take the same delivery.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
 ),
+lane AS MATERIALIZED (
+    SELECT
+        destinations.id AS destination_id,
+        least(
+            CASE WHEN trouble.openings > 0 THEN 1 ELSE destinations.max_in_flight END - (
+                SELECT count(*) FROM deliveries
+                WHERE deliveries.state = 'processing' AND deliveries.due_at IS NOT NULL AND NOT deliveries.ready
+                AND deliveries.destination_id = destinations.id
+            ),
+            cast(:share AS bigint)
+        ) AS room
+    FROM unnest(cast(:lanes AS text[])) AS chosen (destination_id)
+    JOIN destinations ON destinations.id = chosen.destination_id AND destinations.state = 'active'
+    LEFT JOIN destination_trouble AS trouble ON trouble.destination_id = chosen.destination_id
+),
 due AS MATERIALIZED (
-    SELECT id, state = 'processing' AS lost, attempt_count, lease_since
-    FROM deliveries
-    WHERE due_at <= (SELECT now FROM clock)
-    ORDER BY due_at, id
+    SELECT picked.*
+    FROM lane
+    CROSS JOIN LATERAL (
+        SELECT deliveries.id, deliveries.state = 'processing' AS lost, deliveries.attempt_count, deliveries.lease_since
+        FROM deliveries
+        WHERE deliveries.ready AND deliveries.destination_id = lane.destination_id
+        ORDER BY deliveries.due_at, deliveries.id
+        LIMIT greatest(lane.room, 0)
+        FOR UPDATE SKIP LOCKED
+    ) AS picked
     LIMIT :limit
-    FOR UPDATE SKIP LOCKED
 ),
 lost AS (
     INSERT INTO attempts (delivery_id, number, started_at, outcome)
@@ -21,6 +42,7 @@ claimed AS (
         attempt_count = deliveries.attempt_count + 1,
         lost_in_a_row = deliveries.lost_in_a_row + cast(due.lost AS integer),
         due_at = clock.now + cast(:lease AS interval),
+        ready = FALSE,
         lease_token = gen_random_uuid(),
         lease_since = clock.now
     FROM due, clock
@@ -48,6 +70,8 @@ SELECT
     destinations.url,
     destinations.state AS destination_state,
     destinations.secrets,
+    destinations.headers,
+    destinations.max_in_flight,
     destinations.created_at AS destination_created_at
 FROM claimed
 JOIN messages ON messages.id = claimed.message_id

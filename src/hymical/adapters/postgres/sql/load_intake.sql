@@ -7,10 +7,12 @@ SELECT
     forms.created_at,
     destinations.id AS destination_id,
     destinations.url,
-    destinations.state,
+    destinations.state AS destination_state,
     destinations.secrets,
+    destinations.headers,
+    destinations.max_in_flight,
     destinations.created_at AS destination_created_at
 FROM (SELECT 1) AS always
 LEFT JOIN forms ON forms.id = ANY (cast(:form_ids AS text[]))
-LEFT JOIN destinations ON destinations.form_id = forms.id
+LEFT JOIN destinations ON destinations.form_id = forms.id AND destinations.deleted_at IS NULL
 ORDER BY forms.id, destinations.id

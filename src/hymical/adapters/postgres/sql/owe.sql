@@ -10,9 +10,11 @@ WITH stored AS (
 owed AS (
     INSERT INTO deliveries (
         id, message_id, destination_id, state, attempt_count, cycle_attempt_count, lost_in_a_row,
-        due_at, created_at, completed_at, failure_reason
+        due_at, ready, created_at, completed_at, failure_reason
     )
-    SELECT id, message_id, destination_id, state, 0, 0, 0, due_at, created_at, completed_at, failure_reason
+    SELECT
+        id, message_id, destination_id, state, 0, 0, 0,
+        due_at, due_at IS NOT NULL, created_at, completed_at, failure_reason
     FROM unnest(
         cast(:ids AS text[]), cast(:of_messages AS text[]), cast(:destination_ids AS text[]), cast(:states AS text[]),
         cast(:due_ats AS timestamptz[]), cast(:created_ats AS timestamptz[]),

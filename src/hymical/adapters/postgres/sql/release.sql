@@ -4,6 +4,7 @@ WITH released AS (
     SET
         state = 'pending',
         due_at = coalesce(cast(:now AS timestamptz), clock_timestamp()),
+        ready = TRUE,
         lease_token = NULL,
         lease_since = NULL
     FROM unnest(cast(:ids AS text[]), cast(:tokens AS uuid[])) AS held (id, token)

@@ -9,10 +9,12 @@ replayed AS (
         cycle_attempt_count = 0,
         lost_in_a_row = 0,
         due_at = clock.now,
+        ready = TRUE,
         completed_at = NULL,
         failure_reason = NULL
     FROM clock
     WHERE deliveries.id = :id AND deliveries.state = 'failed'
+    AND deliveries.failure_reason NOT IN ('destination_deleted', 'submission_deleted')
     RETURNING deliveries.id
 )
 SELECT pg_notify('hymical_deliveries', '') FROM replayed

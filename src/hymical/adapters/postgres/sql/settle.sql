@@ -6,12 +6,13 @@ report AS MATERIALIZED (
     SELECT *
     FROM unnest(
         cast(:ids AS text[]), cast(:tokens AS uuid[]), cast(:states AS text[]), cast(:delays AS interval[]),
-        cast(:spends AS boolean[]), cast(:failure_reasons AS text[]), cast(:disables AS boolean[]),
+        cast(:spends AS boolean[]), cast(:failure_reasons AS text[]),
         cast(:numbers AS integer[]), cast(:started_ats AS timestamptz[]), cast(:durations AS bigint[]),
-        cast(:outcomes AS text[]), cast(:statuses AS smallint[]), cast(:errors AS text[]), cast(:excerpts AS text[])
+        cast(:outcomes AS text[]), cast(:statuses AS smallint[]), cast(:errors AS text[]), cast(:excerpts AS text[]),
+        cast(:addresses AS text[])
     ) AS report (
-        id, token, state, delay, spends, failure_reason, disables,
-        number, started_at, duration_ms, outcome, response_status, error, response_excerpt
+        id, token, state, delay, spends, failure_reason,
+        number, started_at, duration_ms, outcome, response_status, error, response_excerpt, remote_address
     )
 ),
 settled AS (
@@ -21,26 +22,25 @@ settled AS (
         cycle_attempt_count = deliveries.cycle_attempt_count + cast(report.spends AS integer),
         lost_in_a_row = 0,
         due_at = clock.now + report.delay,
+        ready = FALSE,
         lease_token = NULL,
         lease_since = NULL,
         completed_at = CASE WHEN report.state = 'pending' THEN NULL ELSE clock.now END,
         failure_reason = report.failure_reason
     FROM report, clock
     WHERE deliveries.id = report.id AND deliveries.lease_token = report.token
-    RETURNING deliveries.id, deliveries.destination_id, report.disables
-),
-disabled AS (
-    UPDATE destinations SET state = 'disabled'
-    FROM settled
-    WHERE settled.disables AND destinations.id = settled.destination_id
+    RETURNING deliveries.id
 ),
 recorded AS (
     INSERT INTO attempts (
-        delivery_id, number, started_at, duration_ms, outcome, response_status, error, response_excerpt
+        delivery_id, number, started_at, duration_ms, outcome, response_status, error, response_excerpt, remote_address
     )
     SELECT
         report.id, report.number, report.started_at, report.duration_ms, report.outcome,
-        report.response_status, report.error, report.response_excerpt
+        report.response_status, report.error,
+        -- a receiver may have echoed what was erased meanwhile
+        CASE WHEN deliveries.failure_reason = 'submission_deleted' THEN NULL ELSE report.response_excerpt END,
+        report.remote_address
     FROM report
     JOIN deliveries ON deliveries.id = report.id
     -- counting makes the update above come first: taken the other way round, a claim and a settle could wait for each other
@@ -52,7 +52,20 @@ recorded AS (
         outcome = excluded.outcome,
         response_status = excluded.response_status,
         error = excluded.error,
-        response_excerpt = excluded.response_excerpt
+        response_excerpt = excluded.response_excerpt,
+        remote_address = excluded.remote_address
     WHERE attempts.outcome = 'lease_lost'
 )
-SELECT report.id FROM report WHERE report.id NOT IN (SELECT id FROM settled)
+SELECT
+    report.id,
+    CASE
+        WHEN settled.id IS NOT NULL THEN 'settled'
+        WHEN deliveries.failure_reason IN ('destination_disabled', 'destination_deleted', 'submission_deleted')
+            THEN 'withdrawn'
+        ELSE 'overtaken'
+    END AS verdict,
+    trouble.destination_id IS NOT NULL AS troubled
+FROM report
+LEFT JOIN settled ON settled.id = report.id
+LEFT JOIN deliveries ON deliveries.id = report.id
+LEFT JOIN destination_trouble AS trouble ON trouble.destination_id = deliveries.destination_id

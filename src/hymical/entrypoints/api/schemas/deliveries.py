@@ -20,6 +20,7 @@ class AttemptOut(BaseModel):
     response_status: int | None
     error: str | None
     response_excerpt: str | None
+    remote_address: str | None
 
     @classmethod
     def of(cls, attempt: Attempt) -> "AttemptOut":
@@ -32,6 +33,7 @@ class AttemptOut(BaseModel):
             response_status=attempt.response_status,
             error=attempt.error,
             response_excerpt=attempt.response_excerpt,
+            remote_address=attempt.remote_address,
         )
 
 

@@ -30,16 +30,33 @@ def upgrade() -> None:
     op.create_table(
         "destinations",
         sa.Column("id", _id(), nullable=False),
-        sa.Column("form_id", _id(), nullable=False),
+        sa.Column("form_id", _id(), nullable=True),
         sa.Column("url", sa.Text, nullable=False),
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("secrets", postgresql.JSONB, nullable=False),
+        sa.Column("headers", postgresql.JSONB, nullable=False),
+        sa.Column("max_in_flight", sa.Integer, nullable=False),
         sa.Column("created_at", _instant(), nullable=False),
+        sa.Column("deleted_at", _instant(), nullable=True),
         sa.PrimaryKeyConstraint("id", name="destinations_pkey"),
         sa.ForeignKeyConstraint(["form_id"], ["forms.id"], name="destinations_form_id_fkey"),
         sa.CheckConstraint("state IN ('active', 'paused', 'disabled')", name="destinations_state_known"),
+        sa.CheckConstraint("max_in_flight > 0", name="destinations_max_in_flight_positive"),
     )
     op.create_index("destinations_form_id", "destinations", ["form_id", "id"])
+    op.create_table(
+        "destination_trouble",
+        sa.Column("destination_id", _id(), nullable=False),
+        sa.Column("failing_since", _instant(), nullable=False),
+        sa.Column("failures_in_a_row", sa.Integer, nullable=False),
+        sa.Column("warned", sa.Boolean, nullable=False),
+        sa.Column("openings", sa.Integer, nullable=False),
+        sa.Column("held_until", _instant(), nullable=True),
+        sa.PrimaryKeyConstraint("destination_id", name="destination_trouble_pkey"),
+        sa.ForeignKeyConstraint(
+            ["destination_id"], ["destinations.id"], name="destination_trouble_destination_id_fkey"
+        ),
+    )
     op.create_table(
         "submissions",
         sa.Column("id", _id(), nullable=False),
@@ -58,7 +75,6 @@ def upgrade() -> None:
         sa.Column("form_id", _id(), nullable=True),
         sa.Column("body", sa.LargeBinary, nullable=False),
         sa.PrimaryKeyConstraint("id", name="messages_pkey"),
-        sa.ForeignKeyConstraint(["submission_id"], ["submissions.id"], name="messages_submission_id_fkey"),
         sa.ForeignKeyConstraint(["form_id"], ["forms.id"], name="messages_form_id_fkey"),
     )
     op.create_index("messages_submission_id", "messages", ["submission_id"])
@@ -72,6 +88,7 @@ def upgrade() -> None:
         sa.Column("cycle_attempt_count", sa.Integer, nullable=False),
         sa.Column("lost_in_a_row", sa.SmallInteger, nullable=False),
         sa.Column("due_at", _instant(), nullable=True),
+        sa.Column("ready", sa.Boolean, nullable=False),
         sa.Column("lease_token", postgresql.UUID(as_uuid=True), nullable=True),
         sa.Column("lease_since", _instant(), nullable=True),
         sa.Column("created_at", _instant(), nullable=False),
@@ -100,9 +117,25 @@ def upgrade() -> None:
         sa.CheckConstraint(
             "(state = 'failed') = (failure_reason IS NOT NULL)", name="deliveries_failed_with_reason"
         ),
+        sa.CheckConstraint("NOT ready OR due_at IS NOT NULL", name="deliveries_ready_while_open"),
     )
     op.create_index(
-        "deliveries_due", "deliveries", ["due_at", "id"], postgresql_where=sa.text("due_at IS NOT NULL")
+        "deliveries_ready",
+        "deliveries",
+        ["destination_id", "due_at", "id"],
+        postgresql_where=sa.text("ready"),
+    )
+    op.create_index(
+        "deliveries_later",
+        "deliveries",
+        ["due_at", "id"],
+        postgresql_where=sa.text("due_at IS NOT NULL AND NOT ready"),
+    )
+    op.create_index(
+        "deliveries_unready",
+        "deliveries",
+        ["destination_id", "state"],
+        postgresql_where=sa.text("due_at IS NOT NULL AND NOT ready"),
     )
     op.create_index("deliveries_destination_id", "deliveries", ["destination_id", "id"])
     op.create_index("deliveries_message_id", "deliveries", ["message_id"])
@@ -116,10 +149,22 @@ def upgrade() -> None:
         sa.Column("response_status", sa.SmallInteger, nullable=True),
         sa.Column("error", sa.Text, nullable=True),
         sa.Column("response_excerpt", sa.Text, nullable=True),
+        sa.Column("remote_address", sa.Text, nullable=True),
         sa.PrimaryKeyConstraint("delivery_id", "number", name="attempts_pkey"),
         sa.ForeignKeyConstraint(
             ["delivery_id"], ["deliveries.id"], name="attempts_delivery_id_fkey", ondelete="CASCADE"
         ),
+    )
+    op.create_table(
+        "workers",
+        sa.Column("id", _id(), nullable=False),
+        sa.Column("host", sa.Text, nullable=False),
+        sa.Column("pid", sa.Integer, nullable=False),
+        sa.Column("version", sa.Text, nullable=False),
+        sa.Column("started_at", _instant(), nullable=False),
+        sa.Column("last_seen_at", _instant(), nullable=False),
+        sa.Column("in_flight", sa.Integer, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="workers_pkey"),
     )
     op.create_table(
         "keys",
@@ -134,5 +179,15 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in ("keys", "attempts", "deliveries", "messages", "submissions", "destinations", "forms"):
+    for table in (
+        "keys",
+        "workers",
+        "attempts",
+        "deliveries",
+        "messages",
+        "submissions",
+        "destination_trouble",
+        "destinations",
+        "forms",
+    ):
         op.drop_table(table)

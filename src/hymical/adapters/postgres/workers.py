@@ -1,0 +1,46 @@
+"""The presence of workers in PostgreSQL."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlalchemy import delete
+
+from hymical.adapters.postgres.errors import translated
+from hymical.adapters.postgres.statements import statement
+from hymical.adapters.postgres.tables import workers
+from hymical.adapters.postgres.transactions import PostgresTransactions
+from hymical.domain.ids import WorkerId
+from hymical.ports.clock import Clock
+from hymical.ports.workers import LIVE_WITHIN, WorkerPresence, WorkerView
+
+
+class PostgresWorkerRegistry:
+    def __init__(self, transactions: PostgresTransactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def report(self, presence: WorkerPresence) -> None:
+        parameters = {
+            "now": self._clock.pinned(),
+            "id": presence.id,
+            "host": presence.host,
+            "pid": presence.pid,
+            "version": presence.version,
+            "in_flight": presence.in_flight,
+            "forgotten_after": timedelta(hours=1),
+        }
+        with translated():
+            async with self._transactions.connection() as connection:
+                await connection.execute(statement("report_worker"), parameters)
+
+    async def leave(self, worker_id: WorkerId) -> None:
+        with translated():
+            async with self._transactions.connection() as connection:
+                await connection.execute(delete(workers).where(workers.c.id == worker_id))
+
+    async def all(self) -> Sequence[WorkerView]:
+        parameters = {"now": self._clock.pinned(), "live_within": LIVE_WITHIN}
+        with translated():
+            async with self._transactions.connection() as connection:
+                found = await connection.execute(statement("list_workers"), parameters)
+                return [WorkerView(**row) for row in found.mappings()]

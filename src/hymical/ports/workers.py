@@ -1,0 +1,48 @@
+"""Who is at work."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from hymical.domain.ids import WorkerId
+
+LIVE_WITHIN = timedelta(seconds=30)
+"""A worker that was not seen for longer is taken for dead or cut off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPresence:
+    """What a worker says of itself."""
+
+    id: WorkerId
+    host: str
+    pid: int
+    version: str
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """A worker as people read it; times are the database's. `live` is whether it was seen lately."""
+
+    id: WorkerId
+    host: str
+    pid: int
+    version: str
+    in_flight: int
+    started_at: datetime
+    last_seen_at: datetime
+    live: bool
+
+
+class WorkerRegistry(Protocol):
+    async def report(self, presence: WorkerPresence) -> None:
+        """Says that a worker is there; those not seen for an hour are forgotten."""
+        ...
+
+    async def leave(self, worker_id: WorkerId) -> None: ...
+
+    async def all(self) -> Sequence[WorkerView]:
+        """The last to start first."""
+        ...
