@@ -9,15 +9,14 @@ from hymical.domain.deliveries import (
     AttemptOutcome,
     Delivery,
     DeliveryState,
-    Message,
     Outcome,
-    submission_message,
 )
 from hymical.domain.destinations import Destination, DestinationState, NewDestination
 from hymical.domain.forms import Fields, Form, NewForm, Submission
 from hymical.domain.ids import FormId
+from hymical.domain.messages import Message, submission_message
 from hymical.domain.retries import RetryPolicy
-from hymical.domain.signing import SigningSecret, new_signing_secret
+from hymical.domain.signing import Secret, SigningSecret, new_signing_secret
 from tests.clocks import START
 
 ids = SystemIds()
@@ -39,8 +38,17 @@ def a_form(form_id: str = "contact", *, is_active: bool = True) -> Form:
     return Form(id=FormId(form_id), name="Contact", is_active=is_active, created_at=START)
 
 
-def a_new_destination(form_id: str = "contact", url: str = "https://example.com/hook") -> NewDestination:
-    return NewDestination(id=ids.destination(), form_id=FormId(form_id), url=url, secrets=(a_secret(),))
+def a_new_destination(
+    form_id: str = "contact", url: str = "https://example.com/hook", *, max_in_flight: int = 100
+) -> NewDestination:
+    return NewDestination(
+        id=ids.destination(),
+        form_id=FormId(form_id),
+        url=url,
+        secrets=(a_secret(),),
+        headers=(("x-api-key", Secret("header value")),),
+        max_in_flight=max_in_flight,
+    )
 
 
 def a_destination(state: DestinationState = DestinationState.ACTIVE) -> Destination:

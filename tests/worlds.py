@@ -4,27 +4,31 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from hymical.adapters.fernet.cipher import FernetCipher
 from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeliveryQueue
-from hymical.adapters.memory.destinations import MemoryDestinationRepository
+from hymical.adapters.memory.destinations import MemoryDestinationHealth, MemoryDestinationRepository
 from hymical.adapters.memory.forms import MemoryFormRepository, MemorySubmissionRepository
 from hymical.adapters.memory.keys import MemoryKeyRepository
 from hymical.adapters.memory.store import MemoryStore
 from hymical.adapters.memory.transactions import MemoryTransactions, MemoryWakeUps
+from hymical.adapters.memory.workers import MemoryWorkerRegistry
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
-from hymical.adapters.postgres.destinations import PostgresDestinationRepository
+from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.keys import PostgresKeyRepository
 from hymical.adapters.postgres.transactions import PostgresTransactions, create_engine
 from hymical.adapters.postgres.wakeups import PostgresWakeUps
+from hymical.adapters.postgres.workers import PostgresWorkerRegistry
 from hymical.domain.deliveries import Delivery, fan_out
 from hymical.domain.destinations import Destination
 from hymical.domain.errors import AlreadyExists
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue
-from hymical.ports.destinations import DestinationRepository
+from hymical.ports.destinations import DestinationHealth, DestinationRepository
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.keys import KeyRepository
 from hymical.ports.transactions import Transactions
 from hymical.ports.wakeups import WakeUps
+from hymical.ports.workers import WorkerRegistry
 from tests.builders import a_message, a_new_destination, a_new_form, a_submission, ids
 from tests.clocks import StoppedClock
 
@@ -37,17 +41,21 @@ class World:
     forms: FormRepository
     submissions: SubmissionRepository
     destinations: DestinationRepository
+    health: DestinationHealth
+    workers: WorkerRegistry
     keys: KeyRepository
     queue: DeliveryQueue
     history: DeliveryHistory
 
-    async def destination(self, url: str = "https://example.com/hook") -> Destination:
+    async def destination(
+        self, url: str = "https://example.com/hook", *, max_in_flight: int = 100
+    ) -> Destination:
         """A destination of the form `contact`, which is made if it is not there."""
         try:
             await self.forms.add(a_new_form())
         except AlreadyExists:
             pass
-        return await self.destinations.add(a_new_destination(url=url))
+        return await self.destinations.add(a_new_destination(url=url, max_in_flight=max_in_flight))
 
     async def owes(self, count: int = 1, destination: Destination | None = None) -> Sequence[Delivery]:
         """Submissions whose deliveries are due now, in the order of their ids."""
@@ -74,6 +82,8 @@ def memory_world() -> World:
         forms=MemoryFormRepository(store, clock),
         submissions=MemorySubmissionRepository(store),
         destinations=MemoryDestinationRepository(store, clock),
+        health=MemoryDestinationHealth(store, clock),
+        workers=MemoryWorkerRegistry(store, clock),
         keys=MemoryKeyRepository(store, clock),
         queue=MemoryDeliveryQueue(store, clock),
         history=MemoryDeliveryHistory(store),
@@ -83,17 +93,19 @@ def memory_world() -> World:
 @asynccontextmanager
 async def postgres_world(database_url: str) -> AsyncIterator[World]:
     engine, clock = create_engine(database_url, application_name="tests", pool_size=10), StoppedClock()
-    connections = PostgresTransactions(engine)
+    connections, cipher = PostgresTransactions(engine), FernetCipher([])
     try:
         yield World(
             clock=clock,
             transactions=connections,
             wakeups=PostgresWakeUps(database_url),
-            forms=PostgresFormRepository(connections, clock),
+            forms=PostgresFormRepository(connections, clock, cipher),
             submissions=PostgresSubmissionRepository(connections),
-            destinations=PostgresDestinationRepository(connections, clock),
+            destinations=PostgresDestinationRepository(connections, clock, cipher),
+            health=PostgresDestinationHealth(connections, clock, cipher),
+            workers=PostgresWorkerRegistry(connections, clock),
             keys=PostgresKeyRepository(connections, clock),
-            queue=PostgresDeliveryQueue(connections, clock),
+            queue=PostgresDeliveryQueue(connections, clock, cipher),
             history=PostgresDeliveryHistory(connections),
         )
     finally:

@@ -1,6 +1,7 @@
 """What every `DeliveryQueue` and `DeliveryHistory` promises."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
@@ -17,18 +18,25 @@ from hymical.domain.deliveries import (
     Settlement,
     fan_out,
 )
-from hymical.domain.destinations import DestinationState
-from hymical.domain.errors import NotFound, NotReplayable
-from hymical.domain.ids import DeliveryId, LeaseToken
-from hymical.domain.leases import Lease
-from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, DeliveryView, Settled
+from hymical.domain.destinations import DestinationChange, DestinationState, Trouble
+from hymical.domain.errors import NotFound, NotReplayable, NotResendable
+from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken
+from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, DeliveryView, Settled, Verdict
 from tests.builders import LEASE, a_message, a_submission, an_attempt, ids
 from tests.worlds import World
 
 
 async def claim_one(world: World) -> ClaimedDelivery:
-    (claimed,) = await world.queue.claim(limit=1, lease=LEASE)
+    (claimed,) = await claim(world, 1)
     return claimed
+
+
+async def claim(world: World, limit: int) -> Sequence[ClaimedDelivery]:
+    return (await world.queue.claim(limit=limit, lease=LEASE)).deliveries
+
+
+async def settle(world: World, *settled: Settled) -> list[Verdict]:
+    return list((await world.queue.settle(settled)).verdicts)
 
 
 def report(
@@ -38,7 +46,7 @@ def report(
     status: int = 200,
 ) -> Settled:
     return Settled(
-        lease=claimed.lease,
+        claimed=claimed,
         settlement=settlement,
         attempt=an_attempt(claimed.lease.number, outcome, status),
     )
@@ -88,8 +96,8 @@ async def test_the_body_comes_back_byte_for_byte(world: World) -> None:
 async def test_no_two_claims_take_the_same_delivery(world: World) -> None:
     owed = await world.owes(20)
 
-    claims = await asyncio.gather(*(world.queue.claim(limit=5, lease=LEASE) for _ in range(8)))
-    claims.append(await world.queue.claim(limit=20, lease=LEASE))
+    claims = await asyncio.gather(*(claim(world, 5) for _ in range(8)))
+    claims.append(await claim(world, 20))
 
     taken = [one.delivery.id for claim in claims for one in claim]
     assert sorted(taken) == sorted(delivery.id for delivery in owed)
@@ -102,7 +110,7 @@ async def test_those_come_first_that_waited_longest(world: World) -> None:
     world.clock.move(timedelta(seconds=1))
     second = await world.owes(2, destination)
 
-    claimed = await world.queue.claim(limit=3, lease=LEASE)
+    claimed = await claim(world, 3)
 
     assert {one.delivery.id for one in claimed} == {first[0].id, first[1].id, second[0].id}
 
@@ -113,7 +121,7 @@ async def test_nothing_is_claimed_before_its_time(world: World) -> None:
     await world.queue.settle([report(claimed, Later(delay=timedelta(minutes=5)), AttemptOutcome.TIMEOUT)])
 
     world.clock.move(timedelta(minutes=5) - timedelta(microseconds=1))
-    assert not await world.queue.claim(limit=1, lease=LEASE)
+    assert not await claim(world, 1)
     world.clock.move(timedelta(microseconds=1))
     assert (await claim_one(world)).lease.number == 2
 
@@ -122,7 +130,7 @@ async def test_a_delivered_one_is_done(world: World) -> None:
     await world.owes()
     claimed = await claim_one(world)
 
-    assert not await world.queue.settle([report(claimed, Delivered())])
+    assert await settle(world, report(claimed, Delivered())) == [Verdict.SETTLED]
 
     view = await seen(world, claimed)
     assert view.state is DeliveryState.DELIVERED
@@ -131,7 +139,7 @@ async def test_a_delivered_one_is_done(world: World) -> None:
     assert (view.attempt_count, view.cycle_attempt_count) == (1, 1)
     assert await numbers(world, claimed) == [(1, AttemptOutcome.SUCCEEDED)]
     world.clock.move(timedelta(days=1))
-    assert not await world.queue.claim(limit=1, lease=LEASE)
+    assert not await claim(world, 1)
 
 
 async def test_a_retry_waits_by_the_database_s_clock(world: World) -> None:
@@ -172,27 +180,6 @@ async def test_a_failed_one_keeps_its_reason(world: World) -> None:
     assert view.completed_at == world.clock.now()
 
 
-async def test_gone_disables_the_destination_and_later_deliveries_fail_at_once(world: World) -> None:
-    destination = await world.destination()
-    await world.owes(1, destination)
-    claimed = await claim_one(world)
-
-    await world.queue.settle(
-        [
-            report(
-                claimed, Failed(reason=Reason.GONE, disables_destination=True), AttemptOutcome.HTTP_ERROR, 410
-            )
-        ]
-    )
-
-    disabled = await world.destinations.get(destination.id)
-    assert disabled.state is DestinationState.DISABLED
-    (owed,) = await world.owes(1, disabled)
-    view = await world.history.get(owed.id)
-    assert (view.state, view.failure_reason) == (DeliveryState.FAILED, "destination_disabled")
-    assert not await world.queue.claim(limit=1, lease=LEASE)
-
-
 async def test_an_attempt_is_kept_whole(world: World) -> None:
     await world.owes()
     claimed = await claim_one(world)
@@ -201,7 +188,7 @@ async def test_an_attempt_is_kept_whole(world: World) -> None:
     )
 
     await world.queue.settle(
-        [Settled(lease=claimed.lease, settlement=Later(delay=timedelta(0)), attempt=attempt)]
+        [Settled(claimed=claimed, settlement=Later(delay=timedelta(0)), attempt=attempt)]
     )
 
     assert await world.history.attempts(claimed.delivery.id) == [attempt]
@@ -209,15 +196,19 @@ async def test_an_attempt_is_kept_whole(world: World) -> None:
 
 async def test_many_are_settled_in_one_step_each_in_its_own_way(world: World) -> None:
     await world.owes(4)
-    one, two, three, four = await world.queue.claim(limit=4, lease=LEASE)
+    one, two, three, four = await claim(world, 4)
 
-    assert not await world.queue.settle(
-        [
-            report(four, Failed(reason=Reason.EXHAUSTED), AttemptOutcome.TIMEOUT),
-            report(one, Delivered()),
-            report(three, Later(delay=timedelta(seconds=7)), AttemptOutcome.NETWORK_ERROR),
-            Settled(lease=two.lease, settlement=Failed(reason=Reason.WORKER_LOST), attempt=None),
-        ]
+    assert (
+        await settle(
+            world,
+            *(
+                report(four, Failed(reason=Reason.EXHAUSTED), AttemptOutcome.TIMEOUT),
+                report(one, Delivered()),
+                report(three, Later(delay=timedelta(seconds=7)), AttemptOutcome.NETWORK_ERROR),
+                Settled(claimed=two, settlement=Failed(reason=Reason.WORKER_LOST), attempt=None),
+            ),
+        )
+        == [Verdict.SETTLED] * 4
     )
 
     states = [(await seen(world, claimed)).state for claimed in (one, two, three, four)]
@@ -237,7 +228,7 @@ async def test_an_expired_lease_is_anyone_s_and_the_lost_attempt_is_history(worl
     await world.owes()
     overtaken = await claim_one(world)
     world.clock.move(LEASE - timedelta(microseconds=1))
-    assert not await world.queue.claim(limit=1, lease=LEASE)
+    assert not await claim(world, 1)
     world.clock.move(timedelta(microseconds=1))
 
     taken_over = await claim_one(world)
@@ -262,9 +253,7 @@ async def test_a_late_settlement_changes_nothing_but_its_own_attempt(world: Worl
     holder = await claim_one(world)
     before = await seen(world, overtaken)
 
-    assert await world.queue.settle([report(overtaken, late, AttemptOutcome.HTTP_ERROR, 410)]) == {
-        overtaken.delivery.id
-    }
+    assert await settle(world, report(overtaken, late, AttemptOutcome.HTTP_ERROR, 410)) == [Verdict.OVERTAKEN]
 
     assert await seen(world, overtaken) == before
     assert (await world.destinations.get(before.destination_id)).state is DestinationState.ACTIVE
@@ -274,7 +263,7 @@ async def test_a_late_settlement_changes_nothing_but_its_own_attempt(world: Worl
         AttemptOutcome.HTTP_ERROR,
         410,
     )
-    assert not await world.queue.settle([report(holder, Delivered())])
+    assert await settle(world, report(holder, Delivered())) == [Verdict.SETTLED]
     assert [number for number, _ in await numbers(world, holder)] == [1, 2]
 
 
@@ -287,7 +276,7 @@ async def test_a_late_settlement_after_the_end_changes_nothing(world: World) -> 
     before = await seen(world, holder)
     world.clock.move(timedelta(minutes=1))
 
-    assert await world.queue.settle([report(overtaken, Failed(reason=Reason.REJECTED))])
+    assert await settle(world, report(overtaken, Failed(reason=Reason.REJECTED))) == [Verdict.OVERTAKEN]
 
     assert await seen(world, holder) == before
 
@@ -297,7 +286,7 @@ async def test_a_report_within_its_lease_s_token_counts_even_after_its_time(worl
     claimed = await claim_one(world)
     world.clock.move(LEASE * 2)
 
-    assert not await world.queue.settle([report(claimed, Delivered())])
+    assert await settle(world, report(claimed, Delivered())) == [Verdict.SETTLED]
 
     assert (await seen(world, claimed)).state is DeliveryState.DELIVERED
 
@@ -307,7 +296,7 @@ async def test_a_report_is_not_counted_twice(world: World) -> None:
     claimed = await claim_one(world)
     await world.queue.settle([report(claimed, Later(delay=timedelta(0)), AttemptOutcome.TIMEOUT)])
 
-    assert await world.queue.settle([report(claimed, Delivered())]) == {claimed.delivery.id}
+    assert await settle(world, report(claimed, Delivered())) == [Verdict.OVERTAKEN]
 
     view = await seen(world, claimed)
     assert (view.state, view.cycle_attempt_count) == (DeliveryState.PENDING, 1)
@@ -317,24 +306,26 @@ async def test_a_report_is_not_counted_twice(world: World) -> None:
 async def test_a_token_that_was_never_given_ends_nothing(world: World) -> None:
     await world.owes()
     claimed = await claim_one(world)
-    forged = replace(claimed.lease, token=LeaseToken(uuid4()))
+    forged = replace(claimed, lease=replace(claimed.lease, token=LeaseToken(uuid4())))
 
-    assert await world.queue.settle([Settled(lease=forged, settlement=Delivered(), attempt=None)])
-    await world.queue.release([forged])
+    assert await settle(world, Settled(claimed=forged, settlement=Delivered(), attempt=None)) == [
+        Verdict.OVERTAKEN
+    ]
+    await world.queue.release([forged.lease])
 
     assert (await seen(world, claimed)).state is DeliveryState.PROCESSING
 
 
 async def test_overtaken_and_holder_in_one_batch_are_told_apart(world: World) -> None:
     await world.owes(2)
-    overtaken, other = await world.queue.claim(limit=2, lease=LEASE)
+    overtaken, other = await claim(world, 2)
     world.clock.move(LEASE)
-    (holder,) = await world.queue.claim(limit=1, lease=LEASE)
+    (holder,) = await claim(world, 1)
     assert holder.delivery.id == overtaken.delivery.id
 
-    late = await world.queue.settle([report(overtaken, Delivered()), report(other, Delivered())])
+    verdicts = await settle(world, report(overtaken, Delivered()), report(other, Delivered()))
 
-    assert late == {overtaken.delivery.id}
+    assert verdicts == [Verdict.OVERTAKEN, Verdict.SETTLED]
     assert (await seen(world, overtaken)).state is DeliveryState.PROCESSING
     assert (await seen(world, other)).state is DeliveryState.DELIVERED
 
@@ -361,7 +352,7 @@ async def test_a_late_release_hands_back_nothing(world: World) -> None:
     await world.queue.release([overtaken.lease])
 
     assert (await seen(world, holder)).state is DeliveryState.PROCESSING
-    assert not await world.queue.claim(limit=1, lease=LEASE)
+    assert not await claim(world, 1)
 
 
 async def test_leases_lost_in_a_row_are_counted_until_somebody_reports(world: World) -> None:
@@ -376,11 +367,233 @@ async def test_leases_lost_in_a_row_are_counted_until_somebody_reports(world: Wo
 
 
 async def test_reporting_on_what_is_not_there_is_reported_as_lost(world: World) -> None:
-    lease = Lease(delivery_id=ids.delivery(), token=LeaseToken(uuid4()), number=1, since=world.clock.now())
+    await world.owes()
+    claimed = await claim_one(world)
+    lease = replace(claimed.lease, delivery_id=ids.delivery())
 
-    settled = Settled(lease=lease, settlement=Delivered(), attempt=an_attempt(1))
-    assert await world.queue.settle([settled]) == {lease.delivery_id}
+    missing = replace(claimed, lease=lease)
+    assert await settle(world, report(missing, Delivered())) == [Verdict.OVERTAKEN]
     await world.queue.release([lease])
+
+
+# Sharing out between destinations
+
+
+async def test_no_destination_has_more_in_flight_than_it_may(world: World) -> None:
+    destination = await world.destination(max_in_flight=3)
+    await world.owes(10, destination)
+
+    first = await claim(world, 10)
+    assert len(first) == 3
+    assert not await claim(world, 10)
+    await settle(world, report(first[0], Delivered()), report(first[1], Later(delay=timedelta(hours=1))))
+
+    assert len(await claim(world, 10)) == 2
+    world.clock.move(LEASE)
+    # leases that ended do not count any more
+    assert len(await claim(world, 10)) == 3
+
+
+async def test_simultaneous_claims_together_stay_within_it(world: World) -> None:
+    destination = await world.destination(max_in_flight=5)
+    await world.owes(40, destination)
+
+    for _ in range(5):
+        claims = await asyncio.gather(*(claim(world, 4) for _ in range(6)))
+        taken = [one for claimed in claims for one in claimed]
+        assert len(taken) <= 5
+        await settle(world, *(report(one, Delivered()) for one in taken))
+
+
+async def test_a_full_destination_does_not_keep_others_waiting(world: World) -> None:
+    hanging = await world.destination("https://example.com/hanging", max_in_flight=2)
+    await world.owes(50, hanging)
+    await claim(world, 10)
+    healthy = await world.destination("https://example.com/healthy")
+    (owed,) = await world.owes(1, healthy)
+
+    assert [one.delivery.id for one in await claim(world, 10)] == [owed.id]
+
+
+async def test_a_claim_is_shared_out_between_destinations(world: World) -> None:
+    busy = await world.destination("https://example.com/busy")
+    await world.owes(50, busy)
+    others = [await world.destination(f"https://example.com/{n}") for n in range(3)]
+    for other in others:
+        await world.owes(1, other)
+
+    batch = await world.queue.claim(limit=8, lease=LEASE)
+
+    assert {one.destination.id for one in batch.deliveries} == {busy.id, *(other.id for other in others)}
+    assert batch.more
+    assert len(await claim(world, 8)) == 8
+
+
+async def test_every_destination_has_its_turn(world: World) -> None:
+    destinations = [await world.destination(f"https://example.com/{n}") for n in range(7)]
+    for destination in destinations:
+        await world.owes(5, destination)
+
+    seen_first = set[DestinationId]()
+    for _ in range(4):
+        seen_first |= {one.destination.id for one in await claim(world, 2)}
+
+    assert seen_first == {destination.id for destination in destinations}
+
+
+async def test_claiming_on_while_there_is_more_takes_everything(world: World) -> None:
+    for n in range(5):
+        await world.owes(7, await world.destination(f"https://example.com/{n}"))
+
+    taken = 0
+    while True:
+        batch = await world.queue.claim(limit=3, lease=LEASE)
+        taken += len(batch.deliveries)
+        if not batch.more:
+            break
+
+    assert taken == 35
+
+
+async def test_nothing_goes_to_a_paused_destination_until_it_is_resumed(world: World) -> None:
+    destination = await world.destination()
+    await world.destinations.change(destination.id, DestinationChange(state=DestinationState.PAUSED))
+    await world.owes(2, destination)
+
+    assert not await claim(world, 10)
+    await world.destinations.change(destination.id, DestinationChange(state=DestinationState.ACTIVE))
+    assert len(await claim(world, 10)) == 2
+
+
+async def test_an_open_breaker_holds_deliveries_and_lets_one_at_a_time_try(world: World) -> None:
+    destination = await world.destination()
+    await world.owes(5, destination)
+    now = world.clock.now()
+    opened = Trouble(
+        failing_since=now, failures_in_a_row=5, openings=1, held_until=now + timedelta(seconds=10)
+    )
+    await world.health.save({destination.id: opened})
+
+    assert not await claim(world, 10)
+    world.clock.move(timedelta(seconds=10))
+    (probe,) = await claim(world, 10)
+    assert not await claim(world, 10)
+    report_ = await world.queue.settle([report(probe, Delivered())])
+    assert report_.troubled == {destination.id}
+    await world.health.save({destination.id: None})
+    assert len(await claim(world, 10)) == 4
+
+
+async def test_what_was_stored_for_a_destination_that_has_gone_is_stranded(world: World) -> None:
+    disabled, deleted = (
+        await world.destination("https://example.com/1"),
+        await world.destination("https://example.com/2"),
+    )
+    await world.owes(1, disabled)
+    await world.owes(1, deleted)
+    await world.destinations.change(disabled.id, DestinationChange(state=DestinationState.DISABLED))
+    await world.destinations.delete(deleted.id)
+
+    batch = await world.queue.claim(limit=10, lease=LEASE)
+
+    assert not batch.deliveries
+    assert dict(batch.stranded) == {
+        disabled.id: Reason.DESTINATION_DISABLED,
+        deleted.id: Reason.DESTINATION_DELETED,
+    }
+    for destination_id, reason in batch.stranded:
+        await world.queue.withdraw_from(destination_id, reason)
+    assert not (await world.queue.claim(limit=10, lease=LEASE)).stranded
+
+
+# Withdrawal
+
+
+async def test_withdrawing_from_a_destination_fails_what_is_open_and_nothing_else(world: World) -> None:
+    destination, other = (
+        await world.destination("https://example.com/1"),
+        await world.destination("https://example.com/2"),
+    )
+    await world.owes(3, destination)
+    delivered, held, retried = await claim(world, 3)
+    await settle(world, report(delivered, Delivered()), report(retried, Later(delay=timedelta(hours=1))))
+    (waiting,) = await world.owes(1, destination)
+    (elsewhere,) = await world.owes(1, other)
+
+    await world.queue.withdraw_from(destination.id, Reason.DESTINATION_DISABLED)
+
+    for withdrawn in (held.delivery.id, retried.delivery.id, waiting.id):
+        view = await world.history.get(withdrawn)
+        assert (view.state, view.failure_reason) == (DeliveryState.FAILED, "destination_disabled")
+        assert view.completed_at == world.clock.now()
+    assert (await seen(world, delivered)).state is DeliveryState.DELIVERED
+    assert (await world.history.get(elsewhere.id)).state is DeliveryState.PENDING
+
+
+async def test_one_in_flight_that_was_withdrawn_ends_without_being_called_overtaken(world: World) -> None:
+    destination = await world.destination()
+    await world.owes(1, destination)
+    held = await claim_one(world)
+    await world.queue.withdraw_from(destination.id, Reason.DESTINATION_DELETED)
+
+    assert await settle(world, report(held, Delivered())) == [Verdict.WITHDRAWN]
+
+    view = await seen(world, held)
+    assert (view.state, view.failure_reason) == (DeliveryState.FAILED, "destination_deleted")
+    assert await numbers(world, held) == [(1, AttemptOutcome.SUCCEEDED)]
+
+
+async def test_erasing_a_submission_leaves_no_value_anywhere_and_sends_nothing_more(world: World) -> None:
+    (owed,) = await world.owes()
+    held = await claim_one(world)
+    view = await world.history.get(owed.id)
+    assert view.submission_id is not None
+
+    async with world.transactions.begin():
+        await world.queue.withdraw_submission(view.submission_id)
+        await world.submissions.erase(view.submission_id)
+    await settle(world, report(held, Delivered()))
+
+    with pytest.raises(NotFound):
+        await world.submissions.get(view.submission_id)
+    with pytest.raises(NotFound):
+        await world.submissions.erase(view.submission_id)
+    erased = await world.history.get(owed.id)
+    assert (erased.failure_reason, erased.submission_id) == ("submission_deleted", view.submission_id)
+    assert [attempt.response_excerpt for attempt in await world.history.attempts(owed.id)] == [None]
+    with pytest.raises(NotReplayable) as refused:
+        await world.queue.replay(owed.id)
+    assert refused.value.reason == "submission_deleted"
+    with pytest.raises(NotResendable):
+        await world.queue.resend(owed.id, ids.delivery())
+    assert not await claim(world, 1)
+
+
+# Resend
+
+
+async def test_a_resend_is_a_delivery_of_its_own_with_the_same_message(world: World) -> None:
+    await world.owes()
+    claimed = await claim_one(world)
+    await settle(world, report(claimed, Delivered()))
+    new_id = ids.delivery()
+
+    await world.queue.resend(claimed.delivery.id, new_id)
+
+    resent = await claim_one(world)
+    assert (resent.delivery.id, resent.lease.number) == (new_id, 1)
+    assert (resent.message, resent.destination) == (claimed.message, claimed.destination)
+    assert (await seen(world, claimed)).state is DeliveryState.DELIVERED
+
+
+async def test_what_cannot_be_sent_is_not_resent(world: World) -> None:
+    destination = await world.destination()
+    (owed,) = await world.owes(1, destination)
+    with pytest.raises(NotFound):
+        await world.queue.resend(DeliveryId("dlv_missing"), ids.delivery())
+    await world.destinations.change(destination.id, DestinationChange(state=DestinationState.DISABLED))
+    with pytest.raises(NotResendable):
+        await world.queue.resend(owed.id, ids.delivery())
 
 
 # Replay
@@ -473,7 +686,7 @@ async def test_what_is_rolled_back_wakes_nobody_and_owes_nothing(world: World) -
             await world.queue.owe([message], owed)
             raise Broken
 
-    assert not await world.queue.claim(limit=1, lease=LEASE)
+    assert not await claim(world, 1)
     with pytest.raises(NotFound):
         await world.submissions.get(submission.id)
     with pytest.raises(NotFound):
@@ -500,7 +713,7 @@ async def test_deliveries_are_found_by_form_destination_submission_and_state(wor
     )
     (to_one,), (to_two,) = await world.owes(1, one), await world.owes(1, two)
     view = await world.history.get(to_two.id)
-    await world.queue.claim(limit=1, lease=LEASE)
+    await claim(world, 1)
 
     async def found(which: DeliveryFilter) -> list[str]:
         return [view.id for view in await world.history.page(which, before=None, limit=10)]

@@ -14,7 +14,7 @@ from hymical.domain.deliveries import (
     Reason,
     Settlement,
 )
-from hymical.domain.destinations import Destination
+from hymical.domain.destinations import Destination, DestinationState
 from hymical.domain.ids import DeliveryId, DestinationId, FormId, SubmissionId
 from hymical.domain.leases import Lease
 from hymical.domain.messages import Message
@@ -148,7 +148,9 @@ class DeliveryView:
     next_attempt_at: datetime | None
     created_at: datetime
     completed_at: datetime | None
-    failure_reason: str | None
+    failure_reason: Reason | None
+    destination_state: DestinationState
+    destination_held_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

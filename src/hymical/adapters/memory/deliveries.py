@@ -53,7 +53,7 @@ class MemoryDeliveryQueue:
             self._store.ring()
 
     async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
-        now, after = self._clock.now(), self._after
+        now = self._clock.now()
         due = defaultdict[DestinationId, list[Delivery]](list)
         in_flight = Counter[DestinationId]()
         for delivery in self._store.rows.deliveries.values():
@@ -64,8 +64,8 @@ class MemoryDeliveryQueue:
         stranded = [(lane, reason) for lane in sorted(due) if (reason := self._stranded(lane)) is not None]
         rooms = {
             lane: room
-            for lane in sorted(due)
-            if lane > after and (room := self._room(lane, now) - in_flight[lane]) > 0
+            for lane in sorted(due, key=lambda lane: (lane <= self._after, lane))
+            if (room := self._room(lane, now) - in_flight[lane]) > 0
         }
         lanes = list(rooms)[:limit]
         self._after = lanes[-1] if len(lanes) == limit else ""
@@ -78,7 +78,7 @@ class MemoryDeliveryQueue:
         taken = Counter(delivery.destination_id for delivery in chosen)
         return ClaimedBatch(
             deliveries=[self._claim(delivery, now, lease) for delivery in chosen],
-            more=bool(after) or len(lanes) == limit or any(count == share for count in taken.values()),
+            more=len(lanes) == limit or any(count == share for count in taken.values()),
             stranded=stranded,
         )
 
@@ -215,6 +215,7 @@ class MemoryDeliveryHistory:
         message = self._store.rows.messages[delivery.message_id]
         rows = self._store.rows
         destination = (rows.destinations | rows.deleted)[delivery.destination_id]
+        trouble = rows.trouble.get(destination.id)
         return DeliveryView(
             id=delivery.id,
             message_id=message.id,
@@ -229,6 +230,8 @@ class MemoryDeliveryHistory:
             created_at=delivery.created_at,
             completed_at=delivery.completed_at,
             failure_reason=delivery.failure_reason,
+            destination_state=destination.state,
+            destination_held_until=trouble.held_until if trouble else None,
         )
 
 

@@ -3,13 +3,15 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import Row, case, literal, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.rows import DestinationRows
 from hymical.adapters.postgres.statements import statement
-from hymical.adapters.postgres.tables import attempts, deliveries, destinations, messages
+from hymical.adapters.postgres.tables import attempts, deliveries, destination_trouble, destinations, messages
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.deliveries import (
     Attempt,
@@ -23,6 +25,7 @@ from hymical.domain.deliveries import (
     Settlement,
     spends_allowance,
 )
+from hymical.domain.destinations import DestinationState
 from hymical.domain.errors import NotFound, NotReplayable, NotResendable
 from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, MessageId, SubmissionId
 from hymical.domain.leases import Lease
@@ -38,6 +41,9 @@ from hymical.ports.deliveries import (
     Verdict,
 )
 from hymical.ports.secrets import SecretCipher
+
+# behind every id
+_END = "~"
 
 
 class PostgresDeliveryQueue:
@@ -72,14 +78,7 @@ class PostgresDeliveryQueue:
         with translated():
             async with self._transactions.together() as connection:
                 await connection.execute(statement("promote"), {"now": now})
-                after = self._after
-                lanes = (
-                    await connection.execute(
-                        statement("choose_lanes"), {"now": now, "after": after, "limit": limit}
-                    )
-                ).all()
-                # the next claim goes on behind these, so that every destination has its turn
-                self._after = lanes[-1].destination_id if len(lanes) == limit else ""
+                lanes = await self._next_lanes(connection, limit)
                 ours = [lane.destination_id for lane in lanes if lane.locked and lane.stranded is None]
                 share = -(-limit // len(ours)) if ours else 0
                 claimed = [
@@ -96,14 +95,25 @@ class PostgresDeliveryQueue:
         taken = Counter(one.destination.id for one in claimed)
         return ClaimedBatch(
             deliveries=claimed,
-            more=bool(after)
-            or len(lanes) == limit
+            more=len(lanes) == limit
             or not all(lane.locked for lane in lanes)
             or any(count == share for count in taken.values()),
             stranded=[
                 (DestinationId(lane.destination_id), Reason(lane.stranded)) for lane in lanes if lane.stranded
             ],
         )
+
+    async def _next_lanes(self, connection: AsyncConnection, limit: int) -> Sequence[Row[Any]]:
+        """The destinations that may be sent to, from where the last claim stopped, once around at most."""
+        after, choose = self._after, statement("choose_lanes")
+        bounds = {"now": self._clock.pinned(), "after": after, "until": _END, "limit": limit}
+        lanes = (await connection.execute(choose, bounds)).all()
+        if after and len(lanes) < limit:
+            bounds |= {"after": "", "until": after, "limit": limit - len(lanes)}
+            lanes = [*lanes, *(await connection.execute(choose, bounds)).all()]
+        # the next claim goes on behind these, so that every destination has its turn
+        self._after = lanes[-1].destination_id if len(lanes) == limit else ""
+        return lanes
 
     async def settle(self, settled: Sequence[Settled]) -> SettleReport:
         # in one order everywhere, so that two batches that share a delivery do not wait for each other
@@ -268,9 +278,12 @@ _views = (
         deliveries.c.created_at,
         deliveries.c.completed_at,
         deliveries.c.failure_reason,
+        destinations.c.state.label("destination_state"),
+        destination_trouble.c.held_until.label("destination_held_until"),
     )
     .join(messages, messages.c.id == deliveries.c.message_id)
     .join(destinations, destinations.c.id == deliveries.c.destination_id)
+    .outerjoin(destination_trouble, destination_trouble.c.destination_id == deliveries.c.destination_id)
 )
 
 
@@ -290,7 +303,15 @@ def _milliseconds(duration: timedelta | None) -> int | None:
 
 def _view(row: Row[*tuple[object, ...]]) -> DeliveryView:
     stored = dict(row._mapping)  # noqa: SLF001
-    return DeliveryView(**stored | {"state": DeliveryState(stored["state"])})
+    reason = stored["failure_reason"]
+    return DeliveryView(
+        **stored
+        | {
+            "state": DeliveryState(stored["state"]),
+            "failure_reason": None if reason is None else Reason(reason),
+            "destination_state": DestinationState(stored["destination_state"]),
+        }
+    )
 
 
 def _attempt(row: Row[*tuple[object, ...]]) -> Attempt:

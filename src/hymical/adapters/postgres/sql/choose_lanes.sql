@@ -3,7 +3,7 @@
 WITH RECURSIVE lane (destination_id) AS (
     (
         SELECT destination_id FROM deliveries
-        WHERE ready AND destination_id > cast(:after AS text)
+        WHERE ready AND destination_id > cast(:after AS text) AND destination_id <= cast(:until AS text)
         ORDER BY destination_id LIMIT 1
     )
     UNION ALL
@@ -11,7 +11,8 @@ WITH RECURSIVE lane (destination_id) AS (
     FROM lane
     CROSS JOIN LATERAL (
         SELECT deliveries.destination_id FROM deliveries
-        WHERE deliveries.ready AND deliveries.destination_id > lane.destination_id
+        WHERE deliveries.ready
+        AND deliveries.destination_id > lane.destination_id AND deliveries.destination_id <= cast(:until AS text)
         ORDER BY deliveries.destination_id LIMIT 1
     ) AS following
 ),

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pydantic import BaseModel, Field
 
 from hymical.domain.deliveries import Attempt, DeliveryState
+from hymical.domain.explanations import Situation, explain
 from hymical.entrypoints.api.schemas.instants import Instant
 from hymical.ports.deliveries import DeliveryView
 
@@ -58,11 +59,23 @@ class DeliveryOut(BaseModel):
 
 
 class DeliveryWithAttempts(DeliveryOut):
+    explanation: str = Field(description="Why it is where it is, and what happens next.")
     attempts: list[AttemptOut]
 
     @classmethod
     def with_attempts(cls, view: DeliveryView, attempts: Sequence[Attempt]) -> "DeliveryWithAttempts":
         return cls(
             **{name: getattr(view, name) for name in DeliveryOut.model_fields},
+            explanation=explain(
+                Situation(
+                    state=view.state,
+                    attempt_count=view.attempt_count,
+                    next_attempt_at=view.next_attempt_at,
+                    failure_reason=view.failure_reason,
+                    destination_state=view.destination_state,
+                    destination_held_until=view.destination_held_until,
+                    last_error=attempts[-1].error if attempts else None,
+                )
+            ),
             attempts=[AttemptOut.of(attempt) for attempt in attempts],
         )
