@@ -152,7 +152,7 @@ class RotateSecret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestDestination:
+class SendTest:
     """Queues a `destination.test` message, sent and retried like any other. Raises `NotFound`."""
 
     destinations: DestinationRepository

@@ -25,8 +25,8 @@ class Situation:
 _FAILED = {
     Reason.EXHAUSTED: "Every attempt failed; replay it once the receiver works.",
     Reason.REJECTED: "The receiver refused it for good; replay it once the receiver accepts it.",
-    Reason.GONE: "The receiver answered 410 and its destination was disabled; resume the destination, then replay it.",
-    Reason.BLOCKED_TARGET: "Its address may not be called; change the destination's URL or the setting, then replay it.",
+    Reason.GONE: "The receiver answered 410, so its destination was disabled; resume that, then replay it.",
+    Reason.BLOCKED_TARGET: "Its address may not be called; change the URL or the setting, then replay it.",
     Reason.DESTINATION_DISABLED: "Its destination is disabled; resume the destination, then replay it.",
     Reason.DESTINATION_DELETED: "Its destination was deleted; nothing more happens.",
     Reason.SUBMISSION_DELETED: "Its submission was erased; nothing more happens.",
@@ -57,10 +57,10 @@ def _waiting(situation: Situation) -> str:
         return "Its destination is paused; resume the destination to send it."
     held_until = situation.destination_held_until
     if held_until is not None:
-        return f"Its destination keeps failing and is left alone until {rfc3339(held_until)}, then tried one at a time."
+        return f"Its destination keeps failing and is left alone until {rfc3339(held_until)}; then one at a time."
     if situation.next_attempt_at is None or situation.last_error is None:
         return "It waits for a worker with a free slot."
-    return f"The last attempt failed ({situation.last_error}); the next follows at {rfc3339(situation.next_attempt_at)}."
+    return f"The last attempt failed ({situation.last_error}); the next is at {rfc3339(situation.next_attempt_at)}."
 
 
 def _with_error(sentence: str, error: str | None) -> str:

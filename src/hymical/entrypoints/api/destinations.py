@@ -9,8 +9,8 @@ from hymical.application.destinations import (
     DeleteDestination,
     ListDestinations,
     RotateSecret,
+    SendTest,
     ShowDestination,
-    TestDestination,
 )
 from hymical.domain.destinations import DestinationChange, DestinationState, headers_from
 from hymical.domain.errors import NotFound
@@ -106,10 +106,8 @@ async def rotate_secret(
 
 
 @post("/destinations/{destination_id:str}/test", status_code=202, summary="Send a destination.test webhook")
-async def test_destination(
-    destination_id: str, test_destination: NamedDependency[TestDestination]
-) -> DeliveryOut:
-    return DeliveryOut.of(await test_destination(_id(destination_id)))
+async def send_test_webhook(destination_id: str, send_test: NamedDependency[SendTest]) -> DeliveryOut:
+    return DeliveryOut.of(await send_test(_id(destination_id)))
 
 
 def _id(text: str) -> DestinationId:
@@ -131,7 +129,7 @@ management = Router(
         pause_destination,
         resume_destination,
         rotate_secret,
-        test_destination,
+        send_test_webhook,
     ],
     dependencies=use_cases(
         "create_destination",
@@ -140,6 +138,6 @@ management = Router(
         "change_destination",
         "delete_destination",
         "rotate_secret",
-        "test_destination",
+        "send_test",
     ),
 )

@@ -33,9 +33,9 @@ from hymical.application.destinations import (
     DeleteDestination,
     ListDestinations,
     RotateSecret,
+    SendTest,
     SetOperator,
     ShowDestination,
-    TestDestination,
 )
 from hymical.application.forms import (
     AcceptPosts,
@@ -148,8 +148,8 @@ class Container(containers.DeclarativeContainer):
     rotate_secret: Provider[RotateSecret] = Singleton(
         RotateSecret, destinations=destinations, transactions=transactions, ids=ids
     )
-    test_destination: Provider[TestDestination] = Singleton(
-        TestDestination,
+    send_test: Provider[SendTest] = Singleton(
+        SendTest,
         destinations=destinations,
         queue=queue,
         history=history,
