@@ -1,5 +1,6 @@
 """Claiming, sending, settling and replaying deliveries."""
 
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +30,7 @@ from hymical.domain.destinations import (
     TroublePolicy,
     observe,
 )
-from hymical.domain.errors import NotFound
+from hymical.domain.errors import NotFound, StorageUnavailable
 from hymical.domain.ids import OPERATOR, DeliveryId, DestinationId
 from hymical.domain.messages import Message, delivery_failed_message, destination_event_message
 from hymical.domain.retries import RetryPolicy
@@ -86,7 +87,9 @@ class ClaimDue:
         claimed_at = self.clock.monotonic()
         batch = await self.queue.claim(limit=limit, lease=self.lease)
         for destination_id, reason in batch.stranded:
-            await self.queue.withdraw_from(destination_id, reason)
+            # the next claim finds them again; what this one holds must not be forgotten
+            with contextlib.suppress(StorageUnavailable):
+                await self.queue.withdraw_from(destination_id, reason)
         to_send: list[ClaimedDelivery] = []
         given_up: list[Settled] = []
         for one in batch.deliveries:

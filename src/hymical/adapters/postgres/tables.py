@@ -65,7 +65,7 @@ destinations = Table(
     Column("deleted_at", _instant(), nullable=True),
     CheckConstraint("state IN ('active', 'paused', 'disabled')", name="state_known"),
     CheckConstraint("max_in_flight > 0", name="max_in_flight_positive"),
-    Index("destinations_form_id", "form_id", "id"),
+    Index("destinations_form_id", "form_id"),
 )
 
 # only of those that fail at present: a destination that does well costs nothing here

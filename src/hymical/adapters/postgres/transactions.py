@@ -9,17 +9,27 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from hymical.adapters.postgres.errors import translated
 
+# Every statement looks up a few rows by an index. Statistics must not talk the planner out of that: those of a table
+# that has just begun to grow say that it is empty, and a plan made then stays for as long as they do.
+_PLANS = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
+
 
 def create_engine(database_url: str, *, application_name: str, pool_size: int) -> AsyncEngine:
     """An engine that connects when it is first used. `database_url` is `postgresql://…`."""
+    url = make_url(database_url)
+    given = url.query.get("options", "")
     return create_async_engine(
-        make_url(database_url).set(drivername="postgresql+psycopg"),
+        url.set(drivername="postgresql+psycopg"),
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=10,
         pool_pre_ping=False,
         hide_parameters=True,
-        connect_args={"application_name": application_name, "connect_timeout": 5},
+        connect_args={
+            "application_name": application_name,
+            "connect_timeout": 5,
+            "options": f"{_PLANS} {given}",
+        },
     )
 
 

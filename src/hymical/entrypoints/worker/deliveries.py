@@ -162,8 +162,10 @@ class DeliveryWorker:
                     await self._slots_freed.wait()
         except TimeoutError:
             _log.warning("stopped with %d in flight, to be taken over as their leases end", self._held)
-            for task in self._sending:
+            unfinished = list(self._sending)
+            for task in unfinished:
                 task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
 
     async def _hand_back(self, unsent: Sequence[ClaimedDelivery]) -> None:
         if unsent:

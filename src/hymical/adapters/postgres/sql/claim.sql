@@ -16,7 +16,9 @@ lane AS MATERIALIZED (
         ) AS room
     FROM unnest(cast(:lanes AS text[])) AS chosen (destination_id)
     JOIN destinations ON destinations.id = chosen.destination_id AND destinations.state = 'active'
-    LEFT JOIN destination_trouble AS trouble ON trouble.destination_id = chosen.destination_id
+    LEFT JOIN LATERAL (
+        SELECT openings FROM destination_trouble WHERE destination_trouble.destination_id = destinations.id OFFSET 0
+    ) AS trouble ON TRUE
 ),
 due AS MATERIALIZED (
     SELECT picked.*

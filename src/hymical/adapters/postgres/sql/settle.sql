@@ -68,4 +68,8 @@ SELECT
 FROM report
 LEFT JOIN settled ON settled.id = report.id
 LEFT JOIN deliveries ON deliveries.id = report.id
-LEFT JOIN destination_trouble AS trouble ON trouble.destination_id = deliveries.destination_id
+LEFT JOIN LATERAL (
+    SELECT destination_id FROM destination_trouble
+    WHERE destination_trouble.destination_id = deliveries.destination_id
+    OFFSET 0
+) AS trouble ON TRUE

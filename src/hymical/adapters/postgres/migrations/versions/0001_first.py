@@ -43,7 +43,7 @@ def upgrade() -> None:
         sa.CheckConstraint("state IN ('active', 'paused', 'disabled')", name="destinations_state_known"),
         sa.CheckConstraint("max_in_flight > 0", name="destinations_max_in_flight_positive"),
     )
-    op.create_index("destinations_form_id", "destinations", ["form_id", "id"])
+    op.create_index("destinations_form_id", "destinations", ["form_id"])
     op.create_table(
         "destination_trouble",
         sa.Column("destination_id", _id(), nullable=False),
