@@ -258,6 +258,7 @@ async def test_a_late_settlement_changes_nothing_but_its_own_attempt(world: Worl
     assert await seen(world, overtaken) == before
     assert (await world.destinations.get(before.destination_id)).state is DestinationState.ACTIVE
     (completed,) = await world.history.attempts(overtaken.delivery.id)
+    assert completed.late
     assert (completed.number, completed.outcome, completed.response_status) == (
         1,
         AttemptOutcome.HTTP_ERROR,
@@ -296,7 +297,7 @@ async def test_a_report_is_not_counted_twice(world: World) -> None:
     claimed = await claim_one(world)
     await world.queue.settle([report(claimed, Later(delay=timedelta(0)), AttemptOutcome.TIMEOUT)])
 
-    assert await settle(world, report(claimed, Delivered())) == [Verdict.OVERTAKEN]
+    assert await settle(world, report(claimed, Delivered())) == [Verdict.REPEATED]
 
     view = await seen(world, claimed)
     assert (view.state, view.cycle_attempt_count) == (DeliveryState.PENDING, 1)

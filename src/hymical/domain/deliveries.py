@@ -83,7 +83,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """The record of one request. `duration` is None when nobody lived to measure it."""
+    """The record of one request. `duration` is None when nobody lived to measure it.
+
+    `late` says that its lease had been lost when its holder reported after all.
+    """
 
     number: int
     started_at: datetime
@@ -93,6 +96,7 @@ class Attempt:
     error: str | None = None
     response_excerpt: str | None = None
     remote_address: str | None = None
+    late: bool = False
 
 
 # What a request came to

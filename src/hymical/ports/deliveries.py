@@ -58,9 +58,10 @@ class Settled:
 
 
 class Verdict(StrEnum):
-    """What became of a settlement."""
+    """What became of a settlement; `REPEATED` had been written before, by a call that did not learn of it."""
 
     SETTLED = "settled"
+    REPEATED = "repeated"
     OVERTAKEN = "overtaken"
     WITHDRAWN = "withdrawn"
 

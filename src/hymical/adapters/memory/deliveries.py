@@ -130,10 +130,17 @@ class MemoryDeliveryQueue:
             return Verdict.OVERTAKEN
         key = (delivery.id, one.lease.number)
         recorded = rows.attempts.get(key)
-        if one.attempt is not None and (recorded is None or recorded.outcome is AttemptOutcome.LEASE_LOST):
+        known = recorded is not None and (recorded.outcome is not AttemptOutcome.LEASE_LOST or recorded.late)
+        if one.attempt is not None and not known:
             erased = delivery.failure_reason is Reason.SUBMISSION_DELETED
-            rows.attempts[key] = replace(one.attempt, response_excerpt=None) if erased else one.attempt
+            rows.attempts[key] = replace(
+                one.attempt,
+                response_excerpt=None if erased else one.attempt.response_excerpt,
+                late=recorded is not None,
+            )
         if not holds(delivery, one.lease):
+            if known:
+                return Verdict.REPEATED
             return Verdict.WITHDRAWN if delivery.failure_reason in WITHDRAWALS else Verdict.OVERTAKEN
         rows.deliveries[delivery.id] = ended(delivery, one.settlement, now)
         return Verdict.SETTLED

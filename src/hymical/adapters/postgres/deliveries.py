@@ -326,4 +326,5 @@ def _attempt(row: Row[*tuple[object, ...]]) -> Attempt:
         error=stored["error"],
         response_excerpt=stored["response_excerpt"],
         remote_address=stored["remote_address"],
+        late=stored["late"],
     )

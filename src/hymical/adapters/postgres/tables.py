@@ -158,6 +158,7 @@ attempts = Table(
     Column("error", Text, nullable=True),
     Column("response_excerpt", Text, nullable=True),
     Column("remote_address", Text, nullable=True),
+    Column("late", Boolean, nullable=False),
     PrimaryKeyConstraint("delivery_id", "number"),
 )
 

@@ -87,7 +87,7 @@ class Container(containers.DeclarativeContainer):
     limits: Provider[IntakeLimits] = Computed(lambda settings: settings.intake_limits, settings)
     policy: Provider[RetryPolicy] = Computed(lambda settings: settings.retry_policy, settings)
 
-    trouble_policy: Provider[TroublePolicy] = Singleton(TroublePolicy)
+    trouble_policy: Provider[TroublePolicy] = Computed(lambda settings: settings.trouble_policy, settings)
 
     clock: Provider[Clock] = Singleton(SystemClock)
     ids: Provider[Ids] = Singleton(SystemIds)

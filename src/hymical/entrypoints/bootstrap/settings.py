@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from hymical.domain.destinations import check_url
+from hymical.domain.destinations import TroublePolicy, check_url
 from hymical.domain.errors import InvalidValue
 from hymical.domain.limits import IntakeLimits
 from hymical.domain.retries import RetryPolicy
@@ -86,6 +86,9 @@ class Settings(BaseSettings):
     webhook_connect_timeout_seconds: Wait = timedelta(seconds=5)
     webhook_read_timeout_seconds: Wait = timedelta(seconds=10)
     webhook_retry_schedule: Durations = _durations("5s 5m 30m 2h 5h 10h 14h 20h 24h")  # type: ignore[assignment]
+    webhook_breaker_failures: Count = 5
+    webhook_breaker_pause_seconds: Wait = timedelta(seconds=10)
+    webhook_breaker_max_pause_seconds: Wait = timedelta(minutes=5)
     webhook_allowed_networks: Networks = ()
     webhook_allow_http: bool = False
     alert_webhook_url: str | None = None
@@ -163,6 +166,14 @@ class Settings(BaseSettings):
             max_fields=self.max_fields,
             max_field_name_length=self.max_field_name_length,
             max_field_value_length=self.max_field_value_length,
+        )
+
+    @property
+    def trouble_policy(self) -> TroublePolicy:
+        return TroublePolicy(
+            opens_after=self.webhook_breaker_failures,
+            first_pause=self.webhook_breaker_pause_seconds,
+            longest_pause=self.webhook_breaker_max_pause_seconds,
         )
 
     @property

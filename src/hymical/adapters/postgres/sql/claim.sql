@@ -34,8 +34,8 @@ due AS MATERIALIZED (
     LIMIT :limit
 ),
 lost AS (
-    INSERT INTO attempts (delivery_id, number, started_at, outcome)
-    SELECT id, attempt_count, lease_since, 'lease_lost' FROM due WHERE lost
+    INSERT INTO attempts (delivery_id, number, started_at, outcome, late)
+    SELECT id, attempt_count, lease_since, 'lease_lost', FALSE FROM due WHERE lost
 ),
 claimed AS (
     UPDATE deliveries

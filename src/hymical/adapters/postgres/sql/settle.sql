@@ -33,14 +33,15 @@ settled AS (
 ),
 recorded AS (
     INSERT INTO attempts (
-        delivery_id, number, started_at, duration_ms, outcome, response_status, error, response_excerpt, remote_address
+        delivery_id, number, started_at, duration_ms, outcome, response_status, error, response_excerpt, remote_address, late
     )
     SELECT
         report.id, report.number, report.started_at, report.duration_ms, report.outcome,
         report.response_status, report.error,
         -- a receiver may have echoed what was erased meanwhile
         CASE WHEN deliveries.failure_reason = 'submission_deleted' THEN NULL ELSE report.response_excerpt END,
-        report.remote_address
+        report.remote_address,
+        FALSE
     FROM report
     JOIN deliveries ON deliveries.id = report.id
     -- counting makes the update above come first: taken the other way round, a claim and a settle could wait for each other
@@ -53,13 +54,19 @@ recorded AS (
         response_status = excluded.response_status,
         error = excluded.error,
         response_excerpt = excluded.response_excerpt,
-        remote_address = excluded.remote_address
+        remote_address = excluded.remote_address,
+        late = TRUE
     WHERE attempts.outcome = 'lease_lost'
 )
 SELECT
     report.id,
     CASE
         WHEN settled.id IS NOT NULL THEN 'settled'
+        WHEN EXISTS (
+            SELECT FROM attempts
+            WHERE attempts.delivery_id = report.id AND attempts.number = report.number
+            AND (attempts.outcome <> 'lease_lost' OR attempts.late)
+        ) THEN 'repeated'
         WHEN deliveries.failure_reason IN ('destination_disabled', 'destination_deleted', 'submission_deleted')
             THEN 'withdrawn'
         ELSE 'overtaken'

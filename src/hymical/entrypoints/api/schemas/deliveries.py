@@ -22,6 +22,7 @@ class AttemptOut(BaseModel):
     error: str | None
     response_excerpt: str | None
     remote_address: str | None
+    late: bool = Field(description="Whether its lease had been lost when its worker reported after all.")
 
     @classmethod
     def of(cls, attempt: Attempt) -> "AttemptOut":
@@ -35,6 +36,7 @@ class AttemptOut(BaseModel):
             error=attempt.error,
             response_excerpt=attempt.response_excerpt,
             remote_address=attempt.remote_address,
+            late=attempt.late,
         )
 
 

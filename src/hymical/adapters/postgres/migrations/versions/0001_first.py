@@ -150,6 +150,7 @@ def upgrade() -> None:
         sa.Column("error", sa.Text, nullable=True),
         sa.Column("response_excerpt", sa.Text, nullable=True),
         sa.Column("remote_address", sa.Text, nullable=True),
+        sa.Column("late", sa.Boolean, nullable=False),
         sa.PrimaryKeyConstraint("delivery_id", "number", name="attempts_pkey"),
         sa.ForeignKeyConstraint(
             ["delivery_id"], ["deliveries.id"], name="attempts_delivery_id_fkey", ondelete="CASCADE"
