@@ -3,10 +3,14 @@
 import re
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated
+from typing import Annotated, Literal
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from hymical.domain.limits import IntakeLimits
 from hymical.domain.retries import RetryPolicy
@@ -76,6 +80,7 @@ class Settings(BaseSettings):
     webhook_retry_schedule: Durations = _durations("5s 5m 30m 2h 5h 10h 14h 20h 24h")  # type: ignore[assignment]
     webhook_allowed_networks: Networks = ()
     webhook_allow_http: bool = False
+    webhook_sender: Literal["httpx", "aiohttp"] = "aiohttp"
     worker_poll_seconds: Wait = timedelta(seconds=1)
     worker_batch_size: Annotated[int, Field(gt=0, le=1_000)] = 10
     worker_concurrency: Annotated[int, Field(gt=0, le=10_000)] = 100
@@ -86,7 +91,17 @@ class Settings(BaseSettings):
     def _is_postgres(cls, value: SecretStr) -> SecretStr:
         if not value.get_secret_value().startswith(("postgresql://", "postgres://")):
             raise ValueError("must start with postgresql://")
-        return SecretStr(value.get_secret_value().replace("postgres://", "postgresql://", 1))
+        url = value.get_secret_value().replace("postgres://", "postgresql://", 1)
+        try:
+            make_url(url)
+            conninfo_to_dict(url)
+        except (ArgumentError, ValueError, ProgrammingError):
+            # what went wrong may quote the password
+            raise ValueError(
+                "cannot be read as a URL: its port must be a number, its options those of PostgreSQL, and special"
+                " characters in a user name or password percent-encoded"
+            ) from None
+        return SecretStr(url)
 
     @field_validator("worker_lease_seconds")
     @classmethod
