@@ -99,7 +99,9 @@ class DeliveryWorker:
         return claim.full
 
     async def _deliver(self, claimed: ClaimedDelivery, claimed_at: float) -> None:
-        self._finished.append(await self._send(claimed, claimed_at))
+        sent = await self._send(claimed, claimed_at)
+        # only now: by the time that a request ends, another list may be the one that is gathered
+        self._finished.append(sent)
         self._something_finished.set()
 
     @asynccontextmanager
