@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gzip
+import random
 import resource
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
@@ -13,6 +14,8 @@ from typing import Protocol
 
 import pytest
 
+from hymical.adapters.http.aiohttp_sender import AiohttpWebhookSender
+from hymical.adapters.http.connections import MOST_IDLE
 from hymical.adapters.http.egress import Address, Egress, Resolver, ResolverFailingError, SystemResolver
 from hymical.adapters.http.httpx_sender import HttpxWebhookSender
 from hymical.domain.deliveries import (
@@ -27,12 +30,15 @@ from hymical.domain.deliveries import (
     TimedOut,
     Unreachable,
 )
+from hymical.entrypoints.bootstrap.resources import Role, open_container
+from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.ports.deliveries import WebhookRequest, WebhookSender
 from tests.receivers import (
     Behaviour,
     Certificate,
     Names,
     Receiver,
+    Wire,
     answer,
     drip,
     flood,
@@ -50,8 +56,17 @@ class Senders(Protocol):
     """How a kind of sender is made."""
 
     def __call__(
-        self, *, egress: Egress, connect_timeout: timedelta, read_timeout: timedelta, tls: SSLContext | None
+        self,
+        *,
+        egress: Egress,
+        connect_timeout: timedelta,
+        read_timeout: timedelta,
+        tls: SSLContext | None,
+        most_idle: int,
     ) -> AbstractAsyncContextManager[WebhookSender]: ...
+
+
+SENDERS: dict[str, Senders] = {"httpx": HttpxWebhookSender, "aiohttp": AiohttpWebhookSender}
 
 
 class MakeSender(Protocol):
@@ -68,10 +83,11 @@ class MakeSender(Protocol):
         connect: float = PATIENCE,
         read: float = PATIENCE,
         tls: SSLContext | None = None,
+        most_idle: int = MOST_IDLE,
     ) -> WebhookSender: ...
 
 
-@pytest.fixture(params=[HttpxWebhookSender], ids=["httpx"])
+@pytest.fixture(params=SENDERS.values(), ids=list(SENDERS))
 async def make_sender(request: pytest.FixtureRequest) -> AsyncIterator[MakeSender]:
     senders: Senders = request.param
     async with AsyncExitStack() as opened:
@@ -83,6 +99,7 @@ async def make_sender(request: pytest.FixtureRequest) -> AsyncIterator[MakeSende
             connect: float = PATIENCE,
             read: float = PATIENCE,
             tls: SSLContext | None = None,
+            most_idle: int = MOST_IDLE,
         ) -> WebhookSender:
             egress = Egress(
                 allowed_networks=tuple(map(ip_network, allowed)),
@@ -94,6 +111,7 @@ async def make_sender(request: pytest.FixtureRequest) -> AsyncIterator[MakeSende
                     connect_timeout=timedelta(seconds=connect),
                     read_timeout=timedelta(seconds=read),
                     tls=tls,
+                    most_idle=most_idle,
                 )
             )
 
@@ -127,6 +145,15 @@ def assert_storable(said: Answer) -> None:
             assert "\0" not in text
             assert text.encode()
     assert said.duration >= timedelta(0)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("httpx", HttpxWebhookSender), ("aiohttp", AiohttpWebhookSender)])
+async def test_the_setting_chooses_the_sender(name: str, kind: type[WebhookSender]) -> None:
+    settings = Settings.model_validate(
+        {"database_url": "postgresql://127.0.0.1/none", "webhook_sender": name}
+    )
+    async with open_container(settings, Role.WORKER) as container:
+        assert type(container.sender()) is kind
 
 
 # What the receiver answers
@@ -438,6 +465,40 @@ async def test_what_is_not_http_is_unreachable(make_sender: MakeSender, garbage:
     assert said.error
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"", "the connection ended before it"),
+        (b"HTTP/1.1 200", "the connection ended within it"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf", "the connection ended within it"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n\r\n", "it cannot be read"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "it cannot be read"),
+        (b"HTTP/1.1 099 Odd\r\ncontent-length: 0\r\n\r\n", "it cannot be read"),
+        (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nx", "it cannot be read"),
+        (b"HTTP/1.1 101 Switching\r\n\r\n", "it cannot be read"),
+        (b"HTTP/1.1 102 Processing\r\n\r\n" * 100_000, "it is too long"),
+    ],
+)
+async def test_the_error_says_why_there_is_no_answer(make_sender: MakeSender, said: bytes, why: str) -> None:
+    assert (await asked_once(make_sender, raw(said, close=True))).error == f"no valid HTTP answer: {why}"
+
+
+async def test_an_answer_that_breaks_within_its_body_is_not_waited_for(make_sender: MakeSender) -> None:
+    chunk = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n"
+    broken = asyncio.Event()
+
+    async def behave(wire: Wire) -> None:
+        await wire.send(chunk)
+        await broken.wait()
+        await wire.send(b"zz\r\n")
+
+    async with Receiver(behave) as receiver:
+        sending = asyncio.create_task((await make_sender()).send(post(receiver.url())))
+        await receiver.arrival(1)
+        broken.set()
+        assert (await sending).outcome == Unreachable()
+
+
 async def test_a_reset_is_unreachable_and_not_tried_again_on_a_new_connection(
     make_sender: MakeSender,
 ) -> None:
@@ -482,10 +543,35 @@ async def test_a_connection_is_not_shared_between_origins(make_sender: MakeSende
 
 async def test_connections_to_many_origins_do_not_pile_up(make_sender: MakeSender) -> None:
     async with Receiver() as receiver:
-        sender = await make_sender()
-        for number in range(300):
+        sender = await make_sender(most_idle=10)
+        for number in range(30):
             await sender.send(post(receiver.url(host=f"a{number}.test")))
-        assert sum(not wire.gone.is_set() for wire in receiver.wires) < 300
+        for wire in receiver.wires[:20]:
+            await asyncio.wait_for(wire.gone.wait(), PATIENCE)
+        assert [wire.gone.is_set() for wire in receiver.wires] == [True] * 20 + [False] * 10
+
+
+async def test_under_steady_load_to_200_destinations_more_than_90_percent_of_requests_reuse_a_connection(
+    make_sender: MakeSender,
+) -> None:
+    dice = random.Random(1)  # noqa: S311 - which destination is next
+    async with Receiver() as receiver:
+        sender = await make_sender()
+
+        async def send(count: int) -> None:
+            picked = iter([f"a{dice.randrange(200)}.test" for _ in range(count)])
+
+            async def send_on() -> None:
+                for host in picked:
+                    assert (await sender.send(post(receiver.url(host=host)))).outcome == Accepted()
+
+            await asyncio.gather(*(send_on() for _ in range(20)))
+
+        await send(1_000)
+        connected = len(receiver.wires)
+        await send(1_500)
+        assert len({received.header("host")[0] for received in receiver.requests}) == 200
+        assert len(receiver.wires) - connected < 150
 
 
 @pytest.mark.parametrize("ending", ["closed", "answered and closed", "reset", "garbage", "another answer"])

@@ -115,14 +115,15 @@ class SendDelivery:
     ids: Ids
 
     async def __call__(self, claimed: ClaimedDelivery, claimed_at: float) -> Settled:
-        started_at = claimed.lease.since + timedelta(seconds=self.clock.monotonic() - claimed_at)
+        began = self.clock.monotonic()
+        started_at = claimed.lease.since + timedelta(seconds=began - claimed_at)
         try:
             answer = await self._sent(claimed, started_at)
         except Exception as fault:  # noqa: BLE001  a slot must come back, whatever went wrong
             _log.exception("delivery %s: a fault in Hymical kept it from being sent", claimed.delivery.id)
             answer = Answer(
                 outcome=OwnFault(),
-                duration=timedelta(seconds=self.clock.monotonic() - claimed_at),
+                duration=timedelta(seconds=self.clock.monotonic() - began),
                 error=f"a fault in Hymical: {type(fault).__name__}",
             )
         return Settled(

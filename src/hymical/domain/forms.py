@@ -46,8 +46,10 @@ class NewForm:
     def __post_init__(self) -> None:
         if not is_form_id(self.id):
             raise InvalidValue("id", "must be 3 to 64 characters out of a-z, 0-9, - and _")
-        if not 1 <= len(self.name) <= _LONGEST_FORM_NAME or "\0" in self.name:
-            raise InvalidValue("name", f"must be 1 to {_LONGEST_FORM_NAME} characters, without NUL")
+        if not 1 <= len(self.name) <= _LONGEST_FORM_NAME or not _storable(self.name):
+            raise InvalidValue(
+                "name", f"must be 1 to {_LONGEST_FORM_NAME} characters, without NUL or lone surrogates"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

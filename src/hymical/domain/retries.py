@@ -58,7 +58,8 @@ def parse_retry_after(value: str | None, date: str | None) -> timedelta:
     value = value.strip()
     if value.isascii() and value.isdigit():
         # cut first: a number of any length may arrive, and a timedelta overflows
-        return min(timedelta(seconds=int(value[:_DIGITS])), LONGEST_RETRY_AFTER)
+        digits = value.lstrip("0")[:_DIGITS] or "0"
+        return min(timedelta(seconds=int(digits)), LONGEST_RETRY_AFTER)
     until, since = _http_date(value), _http_date(date)
     if until is None or since is None:
         return timedelta(0)

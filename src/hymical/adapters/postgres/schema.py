@@ -27,6 +27,7 @@ def migrate(database_url: str) -> None:
     """Brings a database up to this build's revision; of two callers the second waits for the first.
 
     Raises:
+        SchemaMismatch: it is at a revision that this build does not know.
         StorageUnavailable: the database did not answer.
     """
     from alembic import command  # noqa: PLC0415  it takes long to load, and nothing else needs it
@@ -63,6 +64,8 @@ class PostgresSchema:
 
 def _with_alembic(database_url: str, run: Callable[[Config], None]) -> None:
     from alembic.config import Config  # noqa: PLC0415
+    from alembic.migration import MigrationContext  # noqa: PLC0415
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
 
     config = Config()
     config.set_main_option("script_location", "hymical.adapters.postgres:migrations")
@@ -71,6 +74,11 @@ def _with_alembic(database_url: str, run: Callable[[Config], None]) -> None:
         with translated(), engine.connect() as connection:
             connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": _MIGRATION_LOCK})
             connection.commit()
+            known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+            found = MigrationContext.configure(connection).get_current_revision()
+            connection.commit()
+            if found is not None and found not in known:
+                raise SchemaMismatch(found, REVISION)
             config.attributes["connection"] = connection
             run(config)
     finally:

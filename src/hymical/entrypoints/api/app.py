@@ -8,6 +8,7 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import SwaggerRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
+from litestar.plugins.pydantic import PydanticPlugin
 
 import hymical
 from hymical.entrypoints.api import deliveries, destinations, forms, health, workers
@@ -60,6 +61,8 @@ def create_app(settings: Settings | None = None, container: Container | None = N
             ),
         ],
         lifespan=[lifespan],
+        # without it the models' own strictness is overruled, and "yes" is as good as true
+        plugins=[PydanticPlugin(validate_strict=True)],
         exception_handlers={HTTPException: answer_with_problem, Exception: answer_with_problem},
         openapi_config=OpenAPIConfig(
             title="Hymical",

@@ -33,7 +33,8 @@ class Coalescer:
             raise Overloaded
         answer: asyncio.Future[Receipt | PostRefused] = asyncio.get_running_loop().create_future()
         self._waiting.append((post, answer))
-        if len(self._running) < self._runners:
+        # one that has just ended may still be in the set, and will not look at what waits again
+        if sum(not runner.done() for runner in self._running) < self._runners:
             runner = asyncio.create_task(self._run())
             self._running.add(runner)
             runner.add_done_callback(self._running.discard)

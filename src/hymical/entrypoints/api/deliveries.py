@@ -8,6 +8,7 @@ from litestar.params import Parameter
 
 from hymical.application.deliveries import ListDeliveries, ReplayDelivery, ResendDelivery, ShowDelivery
 from hymical.domain.deliveries import DeliveryState
+from hymical.domain.errors import InvalidValue
 from hymical.domain.ids import DeliveryId, DestinationId, FormId, SubmissionId
 from hymical.entrypoints.api.pages import (
     Cursor,
@@ -29,7 +30,10 @@ async def list_deliveries(
     form_id: str | None = None,
     destination_id: str | None = None,
     submission_id: str | None = None,
-    delivery_state: Annotated[DeliveryState | None, Parameter(query="state")] = None,
+    # a plain `state` would be the application's, and an enumeration here would be refused under this name
+    delivery_state: Annotated[
+        str | None, Parameter(query="state", schema_extra={"enum": [*DeliveryState]})
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[DeliveryOut]:
@@ -40,10 +44,20 @@ async def list_deliveries(
         form_id=None if of_form is None else FormId(of_form),
         destination_id=None if of_destination is None else DestinationId(of_destination),
         submission_id=None if of_submission is None else SubmissionId(of_submission),
-        state=delivery_state,
+        state=checked_state(delivery_state),
     )
     found = await list_deliveries(which, before=checked_cursor(cursor), limit=limit + 1)
     return page_of(found, limit=limit, shown=DeliveryOut.of, id_of=lambda view: view.id)
+
+
+def checked_state(text: str | None) -> DeliveryState | None:
+    """Raises `InvalidValue` for a state that no delivery has."""
+    if text is None:
+        return None
+    try:
+        return DeliveryState(text)
+    except ValueError:
+        raise InvalidValue("state", f"must be one of {', '.join(DeliveryState)}") from None
 
 
 @get("/deliveries/{delivery_id:str}", summary="Show a delivery with its attempts")

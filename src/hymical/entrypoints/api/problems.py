@@ -67,7 +67,7 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         code="body_too_large",
         title="The submission is too large",
         detail=f"A submission may hold {error.limit} bytes at most; shorten it and send it again.",
-        headers={"connection": "close"},
+        # the connection stays open: closed on a client that is still sending, it would take this answer with it
     ),
     errors.MalformedBody: lambda error: Problem(
         status=400,

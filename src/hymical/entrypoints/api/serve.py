@@ -8,9 +8,16 @@ import uvicorn
 from hymical.entrypoints.api.app import create_app
 from hymical.entrypoints.bootstrap.settings import Settings
 
+_DID_NOT_START = 3
+"""The exit code that uvicorn itself uses for it."""
+
 
 async def serve(settings: Settings, listener: socket.socket) -> None:
-    """Answers on an open socket until SIGTERM or SIGINT; requests in flight are answered first."""
+    """Answers on an open socket until SIGTERM or SIGINT; requests in flight are answered first.
+
+    Raises:
+        SystemExit: the application did not start; why is in the log.
+    """
     server = uvicorn.Server(
         uvicorn.Config(
             create_app(settings),
@@ -28,3 +35,5 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     await server.serve(sockets=[listener])
+    if not server.started:
+        raise SystemExit(_DID_NOT_START)

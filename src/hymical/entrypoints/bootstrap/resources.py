@@ -1,14 +1,16 @@
 """Opening what a process needs, and closing it again."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from enum import StrEnum
 
 from dependency_injector.providers import Object
 
+from hymical.adapters.http.egress import Egress
 from hymical.adapters.postgres.transactions import create_engine
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.settings import Settings
+from hymical.ports.deliveries import WebhookSender
 
 
 class Role(StrEnum):
@@ -45,13 +47,20 @@ async def open_container(
         for name, port in ports.items():
             container.providers[name].override(Object(port))
         if role is Role.WORKER and "sender" not in ports:
-            # only a worker sends, and nothing else should have to load an HTTP client
-            from hymical.adapters.http.httpx_sender import HttpxWebhookSender  # noqa: PLC0415
-
-            sender = HttpxWebhookSender(
-                egress=container.egress(),
-                connect_timeout=settings.webhook_connect_timeout_seconds,
-                read_timeout=settings.webhook_read_timeout_seconds,
-            )
+            sender = _chosen_sender(settings, container.egress())
             container.sender.override(Object(await stack.enter_async_context(sender)))
         yield container
+
+
+def _chosen_sender(settings: Settings, egress: Egress) -> AbstractAsyncContextManager[WebhookSender]:
+    connect, read = settings.webhook_connect_timeout_seconds, settings.webhook_read_timeout_seconds
+    # only a worker sends, and nothing should have to load another HTTP client than its own
+    match settings.webhook_sender:
+        case "httpx":
+            from hymical.adapters.http.httpx_sender import HttpxWebhookSender  # noqa: PLC0415
+
+            return HttpxWebhookSender(egress=egress, connect_timeout=connect, read_timeout=read)
+        case "aiohttp":
+            from hymical.adapters.http.aiohttp_sender import AiohttpWebhookSender  # noqa: PLC0415
+
+            return AiohttpWebhookSender(egress=egress, connect_timeout=connect, read_timeout=read)

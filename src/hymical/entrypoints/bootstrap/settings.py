@@ -4,10 +4,14 @@ import base64
 import re
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated
+from typing import Annotated, Literal
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from hymical.domain.destinations import TroublePolicy, check_url
 from hymical.domain.errors import InvalidValue
@@ -94,6 +98,7 @@ class Settings(BaseSettings):
     alert_webhook_url: str | None = None
     alert_webhook_secret: Annotated[SecretStr | None, Field(validate_default=True)] = None
     secret_key: Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_words)] = ()
+    webhook_sender: Literal["httpx", "aiohttp"] = "aiohttp"
     worker_poll_seconds: Wait = timedelta(seconds=1)
     worker_batch_size: Annotated[int, Field(gt=0, le=1_000)] = 10
     worker_concurrency: Annotated[int, Field(gt=0, le=10_000)] = 100
@@ -104,7 +109,17 @@ class Settings(BaseSettings):
     def _is_postgres(cls, value: SecretStr) -> SecretStr:
         if not value.get_secret_value().startswith(("postgresql://", "postgres://")):
             raise ValueError("must start with postgresql://")
-        return SecretStr(value.get_secret_value().replace("postgres://", "postgresql://", 1))
+        url = value.get_secret_value().replace("postgres://", "postgresql://", 1)
+        try:
+            make_url(url)
+            conninfo_to_dict(url)
+        except (ArgumentError, ValueError, ProgrammingError):
+            # what went wrong may quote the password
+            raise ValueError(
+                "cannot be read as a URL: its port must be a number, its options those of PostgreSQL, and special"
+                " characters in a user name or password percent-encoded"
+            ) from None
+        return SecretStr(url)
 
     @field_validator("alert_webhook_url")
     @classmethod

@@ -1,5 +1,6 @@
 """`hymical serve`, `worker`, `migrate`, `demo` and `dev`."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -26,7 +27,10 @@ def serve(host: str, port: int) -> None:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2_048
         )
     except OSError as error:
-        fail(f"cannot listen on {host} port {port}: {(error.strerror or str(error)).lower()}")
+        # Python adds the address in words of its own, except where the name is what it cannot find
+        named = error.errno is None or isinstance(error, socket.gaierror)
+        reason = error.strerror or str(error) if named else os.strerror(error.errno or 0)
+        fail(f"cannot listen on {host} port {port}: {reason.lower()}")
     shown = f"[{host}]" if ":" in host else host
     print(f"Hymical API on http://{shown}:{listener.getsockname()[1]}", flush=True)
     run_or_fail(answer(settings, listener))
@@ -46,13 +50,18 @@ def worker() -> None:
 @click.command()
 def migrate() -> None:
     """Bring the database to the migration that this build expects. Stop the other processes first."""
-    from hymical.domain.errors import HymicalError  # noqa: PLC0415
+    from hymical.domain.errors import HymicalError, SchemaMismatch  # noqa: PLC0415
     from hymical.entrypoints.bootstrap.database import REVISION  # noqa: PLC0415
     from hymical.entrypoints.bootstrap.database import migrate as bring_up  # noqa: PLC0415
 
     settings = settings_or_fail()
     try:
         bring_up(settings.database_url.get_secret_value())
+    except SchemaMismatch as error:
+        fail(
+            f"the database is at migration {error.found}, which this build does not know (its newest is"
+            f" {error.expected}); run the build that migrated it, or a newer one"
+        )
     except HymicalError as error:
         fail(sentence(error))
     print(f"the database is at migration {REVISION}")

@@ -40,8 +40,10 @@ def upgrade() -> None:
         sa.Column("deleted_at", _instant(), nullable=True),
         sa.PrimaryKeyConstraint("id", name="destinations_pkey"),
         sa.ForeignKeyConstraint(["form_id"], ["forms.id"], name="destinations_form_id_fkey"),
-        sa.CheckConstraint("state IN ('active', 'paused', 'disabled')", name="destinations_state_known"),
-        sa.CheckConstraint("max_in_flight > 0", name="destinations_max_in_flight_positive"),
+        sa.CheckConstraint(
+            "state IN ('active', 'paused', 'disabled')", name=op.f("destinations_state_known")
+        ),
+        sa.CheckConstraint("max_in_flight > 0", name=op.f("destinations_max_in_flight_positive")),
     )
     op.create_index("destinations_form_id", "destinations", ["form_id"])
     op.create_table(
@@ -100,24 +102,25 @@ def upgrade() -> None:
             ["destination_id"], ["destinations.id"], name="deliveries_destination_id_fkey"
         ),
         sa.CheckConstraint(
-            "state IN ('pending', 'processing', 'delivered', 'failed')", name="deliveries_state_known"
+            "state IN ('pending', 'processing', 'delivered', 'failed')", name=op.f("deliveries_state_known")
         ),
         sa.CheckConstraint(
-            "(state IN ('pending', 'processing')) = (due_at IS NOT NULL)", name="deliveries_due_while_open"
+            "(state IN ('pending', 'processing')) = (due_at IS NOT NULL)",
+            name=op.f("deliveries_due_while_open"),
         ),
         sa.CheckConstraint(
             "(state IN ('delivered', 'failed')) = (completed_at IS NOT NULL)",
-            name="deliveries_completed_at_end",
+            name=op.f("deliveries_completed_at_end"),
         ),
         sa.CheckConstraint(
             "(state = 'processing') = (lease_token IS NOT NULL)"
             " AND (state = 'processing') = (lease_since IS NOT NULL)",
-            name="deliveries_leased_while_processing",
+            name=op.f("deliveries_leased_while_processing"),
         ),
         sa.CheckConstraint(
-            "(state = 'failed') = (failure_reason IS NOT NULL)", name="deliveries_failed_with_reason"
+            "(state = 'failed') = (failure_reason IS NOT NULL)", name=op.f("deliveries_failed_with_reason")
         ),
-        sa.CheckConstraint("NOT ready OR due_at IS NOT NULL", name="deliveries_ready_while_open"),
+        sa.CheckConstraint("NOT ready OR due_at IS NOT NULL", name=op.f("deliveries_ready_while_open")),
     )
     op.create_index(
         "deliveries_ready",

@@ -1,0 +1,30 @@
+"""The state machine of a delivery on PostgreSQL."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import psycopg
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.delivery_machine import DeliveryMachine
+from tests.worlds import World, postgres_world
+
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=20, stateful_step_count=25)
+
+
+@asynccontextmanager
+async def emptied_world(database_url: str) -> AsyncIterator[World]:
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute("TRUNCATE forms CASCADE")
+        await connection.execute("TRUNCATE messages CASCADE")
+    async with postgres_world(database_url) as world:
+        yield world
+
+
+def test_whatever_happens_the_queue_in_postgresql_keeps_its_promises(database_url: str) -> None:
+    class PostgresMachine(DeliveryMachine):
+        def opened(self) -> AbstractAsyncContextManager[World]:
+            return emptied_world(database_url)
+
+    run_state_machine_as_test(PostgresMachine, settings=SETTINGS)

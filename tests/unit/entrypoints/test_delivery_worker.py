@@ -1,0 +1,407 @@
+"""The loop that claims, sends and settles, with a sender that a test holds up as it likes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from hymical.adapters.system.ids import SystemIds
+from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
+from hymical.domain.deliveries import Accepted, Answer, Delivery, DeliveryState, Message
+from hymical.domain.errors import StorageUnavailable
+from hymical.domain.ids import DeliveryId
+from hymical.domain.leases import Lease
+from hymical.entrypoints.worker.deliveries import DeliveryWorker, Pace
+from hymical.ports.deliveries import ClaimedDelivery, DeliveryQueue, Settled, WebhookRequest
+from tests.builders import LEASE, POLICY, an_answer
+from tests.worlds import World, memory_world
+
+HOUR = timedelta(hours=1)
+PATIENCE = 5
+
+
+class SteadyIds(SystemIds):
+    """Whose dice keep pauses short."""
+
+    def dice(self) -> float:
+        return 0.0
+
+
+class Signal:
+    """Lets a test wait for what it wants to see, instead of for time to pass."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Condition()
+
+    async def tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def when(self, wanted: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE), self._changed:
+            await self._changed.wait_for(wanted)
+
+
+class ControlledSender:
+    """Accepts everything; those to whom `hold` was said only when `let_go` is."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.most_in_flight = 0
+        self.signal = Signal()
+        self._held: dict[str, asyncio.Event] = {}
+        self._in_flight = 0
+
+    def hold(self, deliveries: Sequence[Delivery]) -> None:
+        self._held.update({delivery.id: asyncio.Event() for delivery in deliveries})
+
+    def let_go(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._held[delivery.id].set()
+
+    async def send(self, request: WebhookRequest) -> Answer:
+        delivery_id = dict(request.headers)["hymical-delivery"]
+        self._in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self._in_flight)
+        self.begun.append(delivery_id)
+        await self.signal.tell()
+        try:
+            if delivery_id in self._held:
+                await self._held[delivery_id].wait()
+        finally:
+            self._in_flight -= 1
+        self.ended.append(delivery_id)
+        return an_answer(Accepted(), 200)
+
+    async def has_begun(self, count: int) -> None:
+        await self.signal.when(lambda: len(self.begun) >= count)
+
+
+class WatchedQueue:
+    """A queue that tells what was claimed and settled, and fails when a test says so."""
+
+    def __init__(self, queue: DeliveryQueue) -> None:
+        self._queue = queue
+        self.claims: list[int] = []
+        self.settled: list[DeliveryId] = []
+        self.settlements_away = 0
+        self.claims_away = 0
+        self.unwritable: set[DeliveryId] = set()
+        self.when_claimed: list[DeliveryWorker] = []
+        self.signal = Signal()
+
+    async def owe(self, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> None:
+        await self._queue.owe(messages, deliveries)
+
+    async def claim(self, *, limit: int, lease: timedelta) -> Sequence[ClaimedDelivery]:
+        self.claims.append(limit)
+        await self.signal.tell()
+        if self.claims_away:
+            self.claims_away -= 1
+            raise StorageUnavailable
+        claimed = await self._queue.claim(limit=limit, lease=lease)
+        for worker in self.when_claimed:
+            worker.stop()
+        return claimed
+
+    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
+        if self.settlements_away:
+            self.settlements_away -= 1
+            raise StorageUnavailable
+        if self.unwritable & {one.lease.delivery_id for one in settled}:
+            raise ZeroDivisionError
+        overtaken = await self._queue.settle(settled)
+        self.settled += [one.lease.delivery_id for one in settled]
+        await self.signal.tell()
+        return overtaken
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        await self._queue.release(leases)
+
+    async def replay(self, delivery_id: DeliveryId) -> None:
+        await self._queue.replay(delivery_id)
+
+    async def has_settled(self, count: int) -> None:
+        await self.signal.when(lambda: len(self.settled) >= count)
+
+    async def has_claimed(self, times: int) -> None:
+        await self.signal.when(lambda: len(self.claims) >= times)
+
+
+class Site:
+    """A worker over the memory adapters. It looks once an hour, so that whatever it does it was woken for."""
+
+    def __init__(self, *, concurrency: int = 10, batch_size: int = 10, drain: timedelta = HOUR) -> None:
+        self.world: World = memory_world()
+        self.queue = WatchedQueue(self.world.queue)
+        self.sender = ControlledSender()
+        ids, clock = SteadyIds(), self.world.clock
+        self.worker = DeliveryWorker(
+            claim_due=ClaimDue(queue=self.queue, policy=POLICY, lease=LEASE, clock=clock, ids=ids),
+            send=SendDelivery(sender=self.sender, policy=POLICY, clock=clock, ids=ids),
+            settle=SettleFinished(queue=self.queue),
+            release=ReleaseUnsent(queue=self.queue),
+            wakeups=self.world.wakeups,
+            ids=ids,
+            pace=Pace(poll=HOUR, batch_size=batch_size, concurrency=concurrency, drain=drain),
+        )
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[asyncio.Task[None]]:
+        """The worker runs in the block, and has come to its end behind it."""
+        running = asyncio.create_task(self.worker.run())
+        try:
+            yield running
+        finally:
+            self.worker.stop()
+            async with asyncio.timeout(PATIENCE):
+                await running
+
+    async def states(self, deliveries: Sequence[Delivery]) -> set[DeliveryState]:
+        return {(await self.world.history.get(delivery.id)).state for delivery in deliveries}
+
+
+async def test_what_is_due_is_delivered() -> None:
+    site = Site()
+    owed = await site.world.owes(3)
+
+    async with site.working():
+        await site.queue.has_settled(3)
+
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
+    assert sorted(site.sender.begun) == sorted(delivery.id for delivery in owed)
+
+
+async def test_a_worker_is_woken_long_before_it_would_look_again() -> None:
+    site = Site()
+    destination = await site.world.destination()
+
+    async with site.working():
+        await site.queue.has_claimed(1)
+        for round_ in range(1, 4):
+            await site.world.owes(1, destination)
+            await site.queue.has_settled(round_)
+
+
+async def test_more_than_a_batch_is_claimed_without_waiting_in_between() -> None:
+    site = Site(batch_size=2)
+    owed = await site.world.owes(5)
+
+    async with site.working():
+        await site.queue.has_settled(5)
+
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
+    assert set(site.queue.claims) == {2}
+
+
+async def test_one_slow_receiver_does_not_hold_up_the_rest() -> None:
+    site = Site(concurrency=2)
+    (slow,) = await site.world.owes(1)
+    rest = await site.world.owes(20, await site.world.destination())
+    site.sender.hold([slow])
+
+    async with site.working():
+        await site.queue.has_settled(20)
+        assert await site.states(rest) == {DeliveryState.DELIVERED}
+        assert await site.states([slow]) == {DeliveryState.PROCESSING}
+        site.sender.let_go([slow])
+
+    assert await site.states([slow]) == {DeliveryState.DELIVERED}
+
+
+async def test_there_is_never_more_in_flight_than_may_be() -> None:
+    site = Site(concurrency=3, batch_size=10)
+    owed = await site.world.owes(10)
+    site.sender.hold(owed)
+
+    async with site.working():
+        await site.sender.has_begun(3)
+        for number in range(1, 11):
+            site.sender.let_go([one for one in owed if one.id == site.sender.begun[number - 1]])
+            await site.queue.has_settled(number)
+            await site.sender.has_begun(min(number + 3, 10))
+
+    assert site.sender.most_in_flight == 3
+    assert max(site.queue.claims) == 3
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
+
+
+async def test_a_slot_is_held_until_its_settlement_is_written() -> None:
+    site = Site(concurrency=1)
+    owed = await site.world.owes(2)
+    site.queue.settlements_away = 1
+
+    async with site.working():
+        await site.sender.has_begun(1)
+        await site.sender.has_begun(2)
+        assert site.queue.settled == [owed[0].id]
+        await site.queue.has_settled(2)
+
+
+# Stopping
+
+
+async def test_a_worker_that_stops_lets_what_is_in_flight_end_and_claims_nothing_more() -> None:
+    site = Site(concurrency=2)
+    in_flight = await site.world.owes(2)
+    waiting = await site.world.owes(2, await site.world.destination())
+    site.sender.hold(in_flight)
+
+    async with site.working() as running:
+        await site.sender.has_begun(2)
+        site.worker.stop()
+        await asyncio.sleep(0)
+        assert not running.done()
+        site.sender.let_go(in_flight)
+
+    assert await site.states(in_flight) == {DeliveryState.DELIVERED}
+    assert await site.states(waiting) == {DeliveryState.PENDING}
+    assert site.queue.claims == [2]
+
+
+async def test_an_idle_worker_stops_at_once() -> None:
+    site = Site()
+
+    async with site.working():
+        await site.queue.has_claimed(1)
+
+    assert site.queue.claims == [10]
+
+
+async def test_a_worker_that_was_stopped_before_it_began_claims_nothing() -> None:
+    site = Site()
+    await site.world.owes()
+    site.worker.stop()
+
+    async with site.working():
+        pass
+
+    assert site.queue.claims == []
+
+
+async def test_what_was_claimed_while_it_stopped_is_handed_back() -> None:
+    site = Site()
+    owed = await site.world.owes(2)
+    site.queue.when_claimed = [site.worker]
+
+    async with asyncio.timeout(PATIENCE), site.working() as running:
+        await running
+
+    assert site.sender.begun == []
+    assert await site.states(owed) == {DeliveryState.PENDING}
+    taken_up = await site.world.queue.claim(limit=10, lease=LEASE)
+    assert [(one.lost, one.lease.number) for one in taken_up] == [(False, 2), (False, 2)]
+
+
+async def test_what_does_not_end_in_time_is_left_to_whoever_takes_over_its_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    site = Site(drain=timedelta(0))
+    owed = await site.world.owes(1)
+    site.sender.hold(owed)
+
+    async with site.working():
+        await site.sender.has_begun(1)
+
+    assert "1 in flight" in caplog.text
+    assert site.sender.ended == []
+    assert await site.states(owed) == {DeliveryState.PROCESSING}
+    site.world.clock.move(LEASE)
+    (taken_over,) = await site.world.queue.claim(limit=10, lease=LEASE)
+    assert taken_over.lost
+
+
+# A database that comes and goes
+
+
+async def test_a_settlement_is_tried_until_it_is_written() -> None:
+    site = Site()
+    owed = await site.world.owes(1)
+    site.queue.settlements_away = 2
+
+    async with site.working():
+        await site.queue.has_settled(1)
+
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
+    assert site.sender.begun == [owed[0].id]
+
+
+async def test_a_worker_that_stops_still_writes_what_it_sent() -> None:
+    site = Site()
+    owed = await site.world.owes(1)
+    site.sender.hold(owed)
+    site.queue.settlements_away = 1
+
+    async with site.working():
+        await site.sender.has_begun(1)
+        site.worker.stop()
+        site.sender.let_go(owed)
+
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
+
+
+async def test_claiming_goes_on_when_the_database_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    site.queue.claims_away = 2
+    owed = await site.world.owes(1)
+
+    async with site.working():
+        await site.queue.has_settled(1)
+
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
+    assert caplog.text.count("the database is away") == 1
+
+
+async def test_a_worker_can_be_stopped_while_the_database_is_away() -> None:
+    site = Site()
+    site.queue.claims_away = 1_000
+
+    async with site.working():
+        await site.queue.has_claimed(1)
+
+
+async def test_a_settlement_that_cannot_be_written_does_not_hold_up_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    site = Site()
+    owed = await site.world.owes(3)
+    site.queue.unwritable = {owed[1].id}
+
+    async with site.working():
+        await site.queue.has_settled(2)
+        (later,) = await site.world.owes(1, await site.world.destination())
+        await site.queue.has_settled(3)
+
+    assert await site.states([owed[0], owed[2], later]) == {DeliveryState.DELIVERED}
+    assert await site.states([owed[1]]) == {DeliveryState.PROCESSING}
+    assert owed[1].id in caplog.text
+
+
+async def test_an_unwritable_settlement_gives_its_slot_back() -> None:
+    site = Site(concurrency=1)
+    owed = await site.world.owes(2)
+    site.queue.unwritable = {owed[0].id}
+
+    async with site.working():
+        await site.queue.has_settled(1)
+
+    assert await site.states([owed[1]]) == {DeliveryState.DELIVERED}
+
+
+async def test_a_lease_that_was_lost_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    owed = await site.world.owes(1)
+    site.sender.hold(owed)
+
+    async with site.working():
+        await site.sender.has_begun(1)
+        site.world.clock.move(LEASE)
+        await site.world.queue.claim(limit=1, lease=LEASE)
+        site.sender.let_go(owed)
+        await site.queue.has_settled(1)
+
+    assert "FORMS_WORKER_LEASE_SECONDS" in caplog.text
+    assert await site.states(owed) == {DeliveryState.PROCESSING}

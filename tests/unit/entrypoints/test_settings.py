@@ -1,0 +1,246 @@
+"""Settings as they are documented, and every problem with them at once."""
+
+import os
+from datetime import timedelta
+from ipaddress import ip_network
+
+import pytest
+
+from hymical.domain.limits import IntakeLimits
+from hymical.domain.retries import RetryPolicy
+from hymical.entrypoints.bootstrap.settings import Settings, SettingsInvalid, load_settings, parse_duration
+
+URL = "postgresql://zoe:s3cret@localhost/hymical"
+LEASE, CONNECT, READ = (
+    "FORMS_WORKER_LEASE_SECONDS",
+    "FORMS_WEBHOOK_CONNECT_TIMEOUT_SECONDS",
+    "FORMS_WEBHOOK_READ_TIMEOUT_SECONDS",
+)
+
+
+@pytest.fixture(autouse=True)
+def _only_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.upper().startswith("FORMS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setitem(Settings.model_config, "env_file", None)
+    monkeypatch.setenv("FORMS_DATABASE_URL", URL)
+
+
+def problems_with(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsInvalid) as refusal:
+        load_settings()
+    return refusal.value.problems
+
+
+def seconds(*numbers: float) -> tuple[timedelta, ...]:
+    return tuple(timedelta(seconds=number) for number in numbers)
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    settings = load_settings()
+
+    assert settings.database_url.get_secret_value() == URL
+    assert settings.worker_poll_seconds == timedelta(seconds=1)
+    assert settings.worker_batch_size == 10
+    assert settings.worker_concurrency == 100
+    assert settings.worker_lease_seconds == timedelta(seconds=60)
+    assert settings.webhook_connect_timeout_seconds == timedelta(seconds=5)
+    assert settings.webhook_read_timeout_seconds == timedelta(seconds=10)
+    assert settings.webhook_allowed_networks == ()
+    assert settings.webhook_allow_http is False
+    assert settings.attempt_deadline == timedelta(seconds=15)
+    assert settings.intake_limits == IntakeLimits(
+        max_body_bytes=262_144, max_fields=100, max_field_name_length=128, max_field_value_length=16_384
+    )
+    assert settings.intake_limits == IntakeLimits()
+    hours = (2, 5, 10, 14, 20, 24)
+    assert settings.retry_policy == RetryPolicy(
+        waits=seconds(5, 300, 1_800, *(hour * 3_600 for hour in hours))
+    )
+
+
+def test_each_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "FORMS_WORKER_POLL_SECONDS": "0.25",
+        "FORMS_WORKER_BATCH_SIZE": "7",
+        "FORMS_WORKER_CONCURRENCY": "8",
+        LEASE: "2m",
+        CONNECT: "500ms",
+        READ: "3s",
+        "FORMS_WEBHOOK_RETRY_SCHEDULE": " 1s  2m\t3h ",
+        "FORMS_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8, ::1 10.1.2.3/8",
+        "FORMS_WEBHOOK_ALLOW_HTTP": "true",
+        "FORMS_MAX_BODY_BYTES": "1000",
+        "FORMS_MAX_FIELDS": "2",
+        "FORMS_MAX_FIELD_NAME_LENGTH": "3",
+        "FORMS_MAX_FIELD_VALUE_LENGTH": "4",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    settings = load_settings()
+
+    assert settings.worker_poll_seconds == timedelta(milliseconds=250)
+    assert (settings.worker_batch_size, settings.worker_concurrency) == (7, 8)
+    assert settings.worker_lease_seconds == timedelta(minutes=2)
+    assert settings.attempt_deadline == timedelta(seconds=3.5)
+    assert settings.retry_policy.waits == seconds(1, 120, 10_800)
+    assert settings.webhook_allowed_networks == (
+        ip_network("127.0.0.0/8"),
+        ip_network("::1/128"),
+        ip_network("10.0.0.0/8"),
+    )
+    assert settings.webhook_allow_http is True
+    assert settings.intake_limits == IntakeLimits(
+        max_body_bytes=1_000, max_fields=2, max_field_name_length=3, max_field_value_length=4
+    )
+
+
+def test_an_empty_schedule_means_one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORMS_WEBHOOK_RETRY_SCHEDULE", "")
+
+    assert load_settings().retry_policy.waits == ()
+
+
+@pytest.mark.parametrize("url", ["postgresql://localhost/x", "postgres://localhost/x"])
+def test_both_ways_to_begin_a_url_are_understood(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("FORMS_DATABASE_URL", url)
+
+    assert load_settings().database_url.get_secret_value() == "postgresql://localhost/x"
+
+
+@pytest.mark.parametrize(
+    ("written", "duration"),
+    [
+        ("0", 0.0),
+        ("0.5", 0.5),
+        ("5", 5.0),
+        ("500ms", 0.5),
+        ("5s", 5.0),
+        (" 5 m ", 300.0),
+        ("1.5h", 5_400.0),
+        ("1d", 86_400.0),
+        ("365d", 365 * 86_400.0),
+        (7, 7.0),
+        (0.5, 0.5),
+        (timedelta(minutes=1), 60.0),
+    ],
+)
+def test_a_duration_has_fractions_and_units(written: object, duration: float) -> None:
+    assert parse_duration(written) == timedelta(seconds=duration)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "s", "-1", "+1", "1e3", "5 minutes", "5M", "1h30m", ".5", "5.", "٣", "nan", "inf", None, "1w"],
+)
+def test_anything_else_is_no_duration(written: object) -> None:
+    with pytest.raises(ValueError, match="must be a duration such as"):
+        parse_duration(written)
+
+
+@pytest.mark.parametrize("written", ["366d", "9" * 30, "9" * 400 + "d"])
+def test_a_duration_is_at_most_a_year(written: str) -> None:
+    with pytest.raises(ValueError, match="at most a year"):
+        parse_duration(written)
+
+
+# Problems
+
+
+def test_without_a_database_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FORMS_DATABASE_URL")
+
+    assert problems_with(monkeypatch) == ["FORMS_DATABASE_URL is not set."]
+
+
+def test_every_problem_is_listed_at_once_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = problems_with(
+        monkeypatch,
+        FORMS_DATABASE_URL="mysql://zoe:s3cret@localhost/hymical",
+        FORMS_WORKER_POLL_SECONDS="soon",
+        FORMS_WORKER_BATCH_SIZE="0",
+        FORMS_WEBHOOK_RETRY_SCHEDULE="5s later",
+        FORMS_WEBHOOK_ALLOWED_NETWORKS="localhost",
+        FORMS_WEBHOOK_ALLOW_HTTP="perhaps",
+        FORMS_MAX_FIELDS="many",
+    )
+
+    assert {problem.split()[0] for problem in problems} == {
+        "FORMS_DATABASE_URL",
+        "FORMS_WORKER_POLL_SECONDS",
+        "FORMS_WORKER_BATCH_SIZE",
+        "FORMS_WEBHOOK_RETRY_SCHEDULE",
+        "FORMS_WEBHOOK_ALLOWED_NETWORKS",
+        "FORMS_WEBHOOK_ALLOW_HTTP",
+        "FORMS_MAX_FIELDS",
+    }
+    assert len(problems) == 7
+    assert all(problem.endswith(".") for problem in problems)
+    assert "FORMS_DATABASE_URL must start with postgresql://." in problems
+    assert "FORMS_WORKER_POLL_SECONDS must be a duration such as 0.5, 30s, 5m or 2h." in problems
+    assert not any("s3cret" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("variable", ["FORMS_WORKER_POLL_SECONDS", LEASE, CONNECT, READ])
+def test_what_is_waited_for_must_take_some_time(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    (problem,) = problems_with(monkeypatch, **{variable: "0"})
+
+    assert problem.startswith(variable)
+
+
+@pytest.mark.parametrize(
+    ("connect", "read", "shortest"),
+    [("5", "5", "12"), ("1", "1", "4"), ("5", "15", "24"), ("0.5", "0.5", "3")],
+)
+def test_a_lease_outlives_an_attempt_by_2_seconds_or_a_fifth(
+    monkeypatch: pytest.MonkeyPatch, connect: str, read: str, shortest: str
+) -> None:
+    monkeypatch.setenv(CONNECT, connect)
+    monkeypatch.setenv(READ, read)
+    monkeypatch.setenv(LEASE, shortest)
+    assert load_settings().worker_lease_seconds == timedelta(seconds=int(shortest))
+
+    (problem,) = problems_with(monkeypatch, **{LEASE: f"{float(shortest) - 0.001}"})
+
+    assert all(name in problem for name in (LEASE, CONNECT, READ))
+    assert f"{shortest} s or more" in problem
+
+
+def test_a_lease_that_the_timeouts_outgrew_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    (problem,) = problems_with(monkeypatch, **{READ: "50"})
+
+    assert all(name in problem for name in (LEASE, CONNECT, READ))
+
+
+def test_timeouts_that_cannot_be_read_are_the_only_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    (problem,) = problems_with(monkeypatch, **{READ: "long", LEASE: "1"})
+
+    assert problem.startswith(READ)
+
+
+def test_the_database_s_password_does_not_show() -> None:
+    settings = load_settings()
+
+    assert "s3cret" not in repr(settings) + str(settings) + repr(settings.model_dump())
+    assert "s3cret" not in settings.model_dump_json()
+
+
+def test_a_refused_url_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORMS_DATABASE_URL", "s3cret")
+
+    with pytest.raises(SettingsInvalid) as refusal:
+        load_settings()
+
+    assert "s3cret" not in str(refusal.value) + repr(refusal.value)
+    assert refusal.value.__suppress_context__
+    assert "s3cret" not in str(refusal.value.__context__)
+
+
+def test_settings_do_not_change() -> None:
+    settings = load_settings()
+
+    with pytest.raises(ValueError, match="frozen"):
+        settings.worker_batch_size = 3
