@@ -241,6 +241,17 @@ async def test_the_beginning_of_the_answer_is_kept(make_sender: MakeSender) -> N
     assert (await asked_once(make_sender, answer(200, body=long.encode()))).response_excerpt == long[:1_024]
 
 
+async def test_the_address_that_was_called_is_told(make_sender: MakeSender) -> None:
+    sender = await make_sender()
+    async with Receiver(answer()) as receiver:
+        answers = [await sender.send(post(receiver.url(host=NAME))) for _ in range(2)]
+    refused = await sender.send(post(receiver.url(host=NAME)))
+    blocked = await (await make_sender(allowed=())).send(post(receiver.url()))
+
+    assert [one.remote_address for one in (*answers, refused)] == ["127.0.0.1"] * 3
+    assert blocked.remote_address is None
+
+
 async def test_a_body_of_unknown_length_is_read(make_sender: MakeSender) -> None:
     chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
     assert (await asked_once(make_sender, raw(chunked))).response_excerpt == "hi"

@@ -19,6 +19,7 @@ from hymical.adapters.http.answers import (
     NotHttpError,
     Patience,
     Response,
+    Route,
     answered,
 )
 from hymical.adapters.http.connections import (
@@ -70,16 +71,16 @@ class AiohttpWebhookSender:
         await self._connections.close()
 
     async def send(self, request: WebhookRequest) -> Answer:
-        return await answered(self._exchange(request), self._patience)
+        return await answered(lambda route: self._exchange(request, route), self._patience)
 
-    async def _exchange(self, request: WebhookRequest) -> Response:
+    async def _exchange(self, request: WebhookRequest, route: Route) -> Response:
         try:
             # a destination's URL is ASCII without spaces, and is sent as it was written
             url = URL(request.url, encoded=True)
             origin = Origin.of(url.scheme, (url.raw_host or "").lower(), url.port)
         except ValueError:
             raise TargetRefusedError("the URL cannot be read") from None
-        return await self._connections.exchange(origin, _Written.of(request, url))
+        return await self._connections.exchange(origin, _Written.of(request, url), route)
 
     async def _dial(self, address: Address, origin: Origin) -> "_Connection":
         _, connection = await open_stream(_Connection, address, origin, self._tls)

@@ -5,8 +5,8 @@ import errno
 import os
 import ssl
 import time
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from hymical.adapters.http.egress import EgressError, NameNotFoundError, ResolverFailingError
@@ -101,16 +101,24 @@ class Response:
         return None if first is None else first.decode("latin-1")
 
 
-async def answered(exchange: Awaitable[Response], patience: Patience) -> Answer:
+@dataclass(slots=True)
+class Route:
+    """Which address a request went to, or was last tried at; filled in on the way."""
+
+    address: str | None = None
+
+
+async def answered(exchange: Callable[[Route], Awaitable[Response]], patience: Patience) -> Answer:
     """Awaits a response until the hard deadline; whatever fails is an answer too, so that a worker goes on."""
-    started = time.monotonic()
+    started, route = time.monotonic(), Route()
     try:
         async with asyncio.timeout(patience.total):
-            response = await exchange
-        return response.answer(_since(started))
+            response = await exchange(route)
+        answer = response.answer(_since(started))
     except Exception as error:  # noqa: BLE001 - see above
         outcome, words = _failure(error, patience)
-        return Answer(outcome=outcome, duration=_since(started), error=_one_line(words, _LONGEST_ERROR))
+        answer = Answer(outcome=outcome, duration=_since(started), error=_one_line(words, _LONGEST_ERROR))
+    return replace(answer, remote_address=route.address)
 
 
 def _failure(error: Exception, patience: Patience) -> tuple[Outcome, str]:

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import certifi
 
-from hymical.adapters.http.answers import LOCAL_FAULTS, NotConnectedInTimeError, NotHttpError, Response
+from hymical.adapters.http.answers import LOCAL_FAULTS, NotConnectedInTimeError, NotHttpError, Response, Route
 from hymical.adapters.http.egress import Address, Egress
 from hymical.ports.deliveries import WebhookRequest
 
@@ -76,42 +76,46 @@ class Connections(Generic[_Request]):
         self._dial = dial
         self._idle: _Idle[_Request] = _Idle(most_idle)
 
-    async def exchange(self, origin: Origin, request: _Request) -> Response:
+    async def exchange(self, origin: Origin, request: _Request, route: Route) -> Response:
         """Raises what `Connection.ask` and `Egress.addresses` raise, and `NotConnectedInTimeError`."""
         kept = await self._idle.take(origin)
         if kept is not None:
+            route.address = kept.address
             try:
-                return await self._ask(origin, kept, request)
+                return await self._ask(origin, kept.connection, request, route)
             except (OSError, NotHttpError):
                 # the receiver may have closed it while it was idle; a new connection tells
-                if kept.received:
+                if kept.connection.received:
                     raise
-        return await self._ask(origin, await self._connect(origin), request)
+        return await self._ask(origin, await self._connect(origin, route), request, route)
 
     async def close(self) -> None:
         await self._idle.close()
 
-    async def _ask(self, origin: Origin, connection: Connection[_Request], request: _Request) -> Response:
+    async def _ask(
+        self, origin: Origin, connection: Connection[_Request], request: _Request, route: Route
+    ) -> Response:
         try:
             return await connection.ask(request)
         finally:
-            await self._idle.give(origin, connection)
+            await self._idle.give(origin, connection, route.address)
 
-    async def _connect(self, origin: Origin) -> Connection[_Request]:
+    async def _connect(self, origin: Origin, route: Route) -> Connection[_Request]:
         try:
             async with asyncio.timeout(self._patience) as limit:
                 addresses = await self._egress.addresses(origin.scheme, origin.host)
-                return await self._first_to_answer(addresses, origin, limit.when() or 0)
+                return await self._first_to_answer(addresses, origin, limit.when() or 0, route)
         except TimeoutError:
             raise NotConnectedInTimeError from None
 
     async def _first_to_answer(
-        self, addresses: Sequence[Address], origin: Origin, until: float
+        self, addresses: Sequence[Address], origin: Origin, until: float, route: Route
     ) -> Connection[_Request]:
         """Tries one address after the other, each for its share of the time that is left."""
         clock = asyncio.get_running_loop().time
         failure: OSError = TimeoutError()
         for tried, address in enumerate(addresses):
+            route.address = str(address)
             try:
                 async with asyncio.timeout((until - clock()) / (len(addresses) - tried)):
                     return await self._dial(address, origin)
@@ -164,6 +168,7 @@ def headers_of(request: WebhookRequest) -> list[tuple[str, str]]:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Kept(Generic[_Request]):
     connection: Connection[_Request]
+    address: str | None
     until: float
 
     def has_expired(self) -> bool:
@@ -178,21 +183,21 @@ class _Idle(Generic[_Request]):
         self._count = 0
         self._most = most
 
-    async def take(self, origin: Origin) -> Connection[_Request] | None:
+    async def take(self, origin: Origin) -> _Kept[_Request] | None:
         while idle := self._by_origin.get(origin):
             kept = idle.pop()
             self._forget_one(origin)
             if not kept.has_expired():
-                return kept.connection
+                return kept
             await kept.connection.aclose()
         return None
 
-    async def give(self, origin: Origin, connection: Connection[_Request]) -> None:
+    async def give(self, origin: Origin, connection: Connection[_Request], address: str | None) -> None:
         """Keeps a connection if it can carry another request, else closes it."""
         if not connection.is_reusable():
             await connection.aclose()
             return
-        kept = _Kept(connection=connection, until=time.monotonic() + _IDLE_SECONDS)
+        kept = _Kept(connection=connection, address=address, until=time.monotonic() + _IDLE_SECONDS)
         self._by_origin.setdefault(origin, []).append(kept)
         self._by_origin.move_to_end(origin)
         self._count += 1

@@ -15,6 +15,7 @@ from hymical.adapters.http.answers import (
     NotHttpError,
     Patience,
     Response,
+    Route,
     answered,
 )
 from hymical.adapters.http.connections import (
@@ -63,16 +64,16 @@ class HttpxWebhookSender:
         await self._connections.close()
 
     async def send(self, request: WebhookRequest) -> Answer:
-        return await answered(self._exchange(request), self._patience)
+        return await answered(lambda route: self._exchange(request, route), self._patience)
 
-    async def _exchange(self, request: WebhookRequest) -> Response:
+    async def _exchange(self, request: WebhookRequest, route: Route) -> Response:
         try:
             written = httpx.Request("POST", request.url, headers=headers_of(request), content=request.body)
         except httpx.InvalidURL:
             raise TargetRefusedError("the URL cannot be read") from None
         url = written.url
         origin = Origin.of(url.scheme, url.raw_host.decode("ascii"), url.port)
-        return await self._connections.exchange(origin, written)
+        return await self._connections.exchange(origin, written, route)
 
     async def _dial(self, address: Address, origin: Origin) -> "_Connection":
         return _Connection(origin, await _Stream.to(address, origin, self._tls))
