@@ -1,0 +1,430 @@
+"""The management API over HTTP, and the keys to it."""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.receivers import Receiver, answer
+from tests.site import Site, until
+
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+NO_SUCH_ID = "dlv_00000000000000000000000000"
+
+
+@pytest.fixture(scope="module")
+def site(shared_site: Site) -> Site:
+    return shared_site
+
+
+def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert answer.headers["content-type"] == "application/problem+json"
+    content: dict[str, Any] = answer.json()
+    assert (answer.status_code, content["status"], content["code"]) == (status, status, code)
+    return content
+
+
+# Forms
+
+
+def test_a_form_is_created_shown_and_listed(site: Site) -> None:
+    created = site.create("/forms", {"id": "new-form_1", "name": "Fragen an Zoë"})
+    assert created == {
+        "id": "new-form_1",
+        "name": "Fragen an Zoë",
+        "is_active": True,
+        "created_at": created["created_at"],
+    }
+    assert INSTANT.fullmatch(created["created_at"])
+    assert site.read("/forms/new-form_1") == created
+    assert created in site.read("/forms")["items"]
+
+
+def test_an_id_is_taken_once(site: Site) -> None:
+    site.make_form(form_id="taken")
+    again = site.management.post("/forms", json={"id": "taken", "name": "Again"})
+    assert "taken" in problem(again, 409, "conflict")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        ({"id": "UPPER", "name": "x"}, "id"),
+        ({"id": "ab", "name": "x"}, "id"),
+        ({"id": "a" * 65, "name": "x"}, "id"),
+        ({"id": "good", "name": ""}, "name"),
+        ({"id": "good", "name": "a\0b"}, "name"),
+        ({"id": "good", "name": "x" * 201}, "name"),
+        ({"id": "good"}, "name"),
+        ({"id": 1234, "name": "x"}, "id"),
+        ({"id": "good", "name": "x", "is_active": "yes"}, "is_active"),
+        ({"id": "good", "name": "x", "colour": "red"}, "colour"),
+    ],
+)
+def test_a_form_that_breaks_a_rule_is_refused_and_the_field_named(
+    site: Site, content: dict[str, object], field: str
+) -> None:
+    refusal = problem(site.management.post("/forms", json=content), 422, "invalid_request")
+    (error,) = refusal["errors"]
+    assert error["field"] == field
+    assert error["detail"]
+
+
+def test_several_broken_rules_are_named_at_once(site: Site) -> None:
+    refusal = problem(
+        site.management.post("/forms", json={"id": 1, "is_active": "x"}), 422, "invalid_request"
+    )
+    assert {error["field"] for error in refusal["errors"]} == {"id", "name", "is_active"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"\xff", b'{"id": "\\ud800abc", "name": "x"}', b'{"id": "good", "name": "\\ud800"}'],
+)
+def test_a_body_that_is_no_form_at_all_is_refused(site: Site, body: bytes) -> None:
+    answer = site.management.post("/forms", content=body, headers={"content-type": "application/json"})
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.status_code, answer.json()["code"]) in {(400, "invalid_request"), (422, "invalid_request")}
+
+
+# Destinations
+
+
+def test_a_destinations_secret_is_shown_once(site: Site) -> None:
+    site.make_form(form_id="with-destination")
+    made = site.create("/forms/with-destination/destinations", {"url": "http://127.0.0.1:9/hook"})
+    secret = made.pop("secret")
+    assert len(base64.b64decode(secret.removeprefix("whsec_"), validate=True)) == 32
+    assert made == {
+        "id": made["id"],
+        "form_id": "with-destination",
+        "url": "http://127.0.0.1:9/hook",
+        "state": "active",
+        "created_at": made["created_at"],
+    }
+    assert made["id"].startswith("dst_")
+    assert site.read(f"/destinations/{made['id']}") == made
+    assert site.read("/forms/with-destination/destinations") == {"items": [made], "next_cursor": None}
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("ftp://example.com/", "https://"),
+        ("https://", "host"),
+        ("https://user:pass@example.com/", "user name"),
+        ("https://example.com/#part", "fragment"),
+        ("https://exämple.com/", "ASCII"),
+        ("https://example.com/a b", "spaces"),
+        ("http://10.0.0.1/hook", "FORMS_WEBHOOK_ALLOWED_NETWORKS"),
+        ("https://example.com/" + "x" * 2_048, "2048"),
+    ],
+)
+def test_an_address_that_may_not_be_called_is_refused_with_the_reason(
+    site: Site, url: str, rule: str
+) -> None:
+    if not site.management.get("/forms/odd-urls").is_success:
+        site.make_form(form_id="odd-urls")
+    refusal = problem(
+        site.management.post("/forms/odd-urls/destinations", json={"url": url}), 422, "invalid_request"
+    )
+    (error,) = refusal["errors"]
+    assert error["field"] == "url"
+    assert rule in error["detail"].replace(",", "")
+    assert site.read("/forms/odd-urls/destinations")["items"] == []
+
+
+def test_a_destination_needs_its_form(site: Site) -> None:
+    made = site.management.post("/forms/nowhere/destinations", json={"url": "http://127.0.0.1:9/hook"})
+    assert "form" in problem(made, 404, "not_found")["detail"]
+    problem(site.management.get("/forms/nowhere/destinations"), 404, "not_found")
+
+
+# Submissions, deliveries and replay
+
+
+async def test_deliveries_are_listed_by_every_filter_and_a_failed_one_is_replayed(
+    database_url: str,
+) -> None:
+    with Site(database_url) as site:
+        site.start_api()
+        worker = site.start_worker()
+        async with Receiver(answer(404), answer(204)) as moody, Receiver() as kind:
+            site.make_form(moody.url())
+            site.make_form(kind.url(), form_id="other")
+            first = site.post({"a": "1"})
+            failed = await site.ended_delivery_of(first)
+            second = site.post({"a": "2"}, form_id="other")
+            delivered = await site.ended_delivery_of(second)
+
+            def listed(**parameters: str | int) -> list[str]:
+                return [found["id"] for found in site.read("/deliveries", **parameters)["items"]]
+
+            assert listed() == [delivered["id"], failed["id"]]
+            assert (
+                listed(state="failed")
+                == listed(form_id="contact")
+                == listed(submission_id=first)
+                == [failed["id"]]
+            )
+            assert (
+                listed(destination_id=delivered["destination_id"])
+                == listed(state="delivered")
+                == [delivered["id"]]
+            )
+            assert (
+                listed(state="failed", form_id="other")
+                == listed(state="pending")
+                == listed(form_id="unknown")
+                == []
+            )
+            (in_list,) = site.read("/deliveries", state="failed")["items"]
+            assert in_list == {name: value for name, value in failed.items() if name != "attempts"}
+            assert failed | {"attempts": None} == {
+                "id": failed["id"],
+                "message_id": failed["message_id"],
+                "submission_id": first,
+                "form_id": "contact",
+                "destination_id": failed["destination_id"],
+                "destination_url": moody.url(),
+                "state": "failed",
+                "attempt_count": 1,
+                "cycle_attempt_count": 1,
+                "next_attempt_at": None,
+                "created_at": failed["created_at"],
+                "completed_at": failed["completed_at"],
+                "failure_reason": "rejected",
+                "attempts": None,
+            }
+            (attempt,) = failed["attempts"]
+            assert attempt.keys() == {
+                "number", "started_at", "duration_ms", "outcome", "response_status", "error", "response_excerpt",
+            }  # fmt: skip
+
+            replayed = site.management.post(f"/deliveries/{failed['id']}/replay")
+            assert replayed.status_code == 200
+            assert replayed.json()["cycle_attempt_count"] == 0
+            again = await site.ended_delivery_of(first)
+            assert (again["state"], again["attempt_count"], again["cycle_attempt_count"]) == (
+                "delivered",
+                2,
+                1,
+            )
+            assert [one["number"] for one in again["attempts"]] == [1, 2]
+            assert len({request.header("webhook-id")[0] for request in moody.requests}) == 1
+            assert len({request.body for request in moody.requests}) == 1
+
+            refusal = site.management.post(f"/deliveries/{failed['id']}/replay")
+            assert "this one is delivered" in problem(refusal, 409, "conflict")["detail"]
+        assert worker.complaints() == []
+
+
+def test_what_waits_cannot_be_replayed(site: Site) -> None:
+    site.make_form("http://127.0.0.1:9/nobody", form_id="waits")
+    delivery = site.delivery_of(site.post(form_id="waits"))
+    assert delivery["next_attempt_at"] == delivery["created_at"]
+    refusal = site.management.post(f"/deliveries/{delivery['id']}/replay")
+    assert "this one is pending" in problem(refusal, 409, "conflict")["detail"]
+
+
+def test_lists_come_in_pages_that_neither_repeat_nor_leave_out(site: Site) -> None:
+    secrets = site.make_form(
+        "http://127.0.0.1:9/1", "http://127.0.0.1:9/2", "http://127.0.0.1:9/3", form_id="paged"
+    )
+    assert len(secrets) == 3
+    submissions = [site.post({"n": str(number)}, form_id="paged") for number in range(7)]
+
+    assert [one["id"] for one in paged(site, "/submissions", form_id="paged")] == submissions[::-1]
+    deliveries = [one["id"] for one in paged(site, "/deliveries", form_id="paged")]
+    assert len(set(deliveries)) == len(deliveries) == 21
+    assert deliveries == sorted(deliveries, reverse=True)
+    destinations = [one["id"] for one in paged(site, "/forms/paged/destinations")]
+    assert len(set(destinations)) == 3
+    forms = [one["id"] for one in paged(site, "/forms")]
+    assert "paged" in forms
+    assert forms == sorted(set(forms))
+
+
+def paged(site: Site, path: str, **parameters: str) -> Iterator[dict[str, Any]]:
+    """All items, two a page."""
+    cursor: dict[str, str] = {}
+    for _ in range(100):
+        page = site.read(path, limit=2, **parameters, **cursor)
+        assert len(page["items"]) <= 2
+        yield from page["items"]
+        if page["next_cursor"] is None:
+            return
+        assert len(page["items"]) == 2
+        cursor = {"cursor": page["next_cursor"]}
+    raise AssertionError("the pages do not end")
+
+
+def test_a_submission_is_shown_with_its_fields_in_order(site: Site) -> None:
+    site.make_form(form_id="shown")
+    fields = {"z": ["1", "2"], "a": ["Zoë 👋"], "名前": [""]}
+    submission_id = site.post(dict(fields), form_id="shown")
+    shown = site.read(f"/submissions/{submission_id}")
+    assert shown == {
+        "id": submission_id,
+        "form_id": "shown",
+        "received_at": shown["received_at"],
+        "field_count": 3,
+        "fields": fields,
+    }
+    assert list(shown["fields"]) == list(fields)
+    (in_list,) = site.read("/submissions", form_id="shown")["items"]
+    assert in_list == {name: value for name, value in shown.items() if name != "fields"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "/deliveries?state=unknown",
+        "/deliveries?limit=0",
+        "/deliveries?limit=101",
+        "/deliveries?limit=many",
+        "/deliveries?cursor=%00",
+        "/deliveries?form_id=%00",
+        "/deliveries?destination_id=caf%C3%A9",
+        "/deliveries?submission_id=a%20b",
+        "/submissions?form_id=%FF",
+        "/submissions?cursor=" + "a" * 65,
+        "/forms?cursor=A",
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused_and_the_parameter_named(site: Site, query: str) -> None:
+    refusal = problem(site.management.get(query), 422, "invalid_request")
+    (error,) = refusal["errors"]
+    assert error["field"] == query.partition("?")[2].partition("=")[0]
+
+
+@pytest.mark.parametrize("path", ["/forms/{}", "/destinations/{}", "/submissions/{}", "/deliveries/{}"])
+@pytest.mark.parametrize(
+    "odd", [NO_SUCH_ID, "%00", "a%00b", "%FF%FE", "caf%C3%A9", "a%20b", "a" * 200, "%F0%9F%91%8B", "..%2F.."]
+)
+def test_what_is_not_there_is_not_found_whatever_its_id_looks_like(site: Site, path: str, odd: str) -> None:
+    problem(site.management.get(path.format(odd)), 404, "not_found")
+
+
+@pytest.mark.parametrize("odd", [NO_SUCH_ID, "%00", "%FF", "a%00b"])
+def test_what_is_not_there_is_not_replayed(site: Site, odd: str) -> None:
+    problem(site.management.post(f"/deliveries/{odd}/replay"), 404, "not_found")
+
+
+def test_an_address_that_leads_nowhere_is_a_problem_too(site: Site) -> None:
+    problem(site.management.get("/nothing"), 404, "not_found")
+    problem(site.public.get("/"), 404, "not_found")
+    problem(site.management.delete("/forms"), 405, "method_not_allowed")
+
+
+# Keys
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer nonsense",
+        "Bearer hym_live_" + "A" * 43,
+        "Bearer hym_live_" + "A" * 42,
+        "Bearer hym_live_" + "A" * 5_000,
+        "Basic {key}",
+        "{key}",
+        "Bearer {key}x",
+        "Bearer x{key}",
+    ],
+)
+@pytest.mark.parametrize("path", ["/forms", "/deliveries", "/submissions/sub_1", "/destinations/dst_1"])
+def test_every_bad_key_gets_the_same_answer(site: Site, path: str, authorization: str | None) -> None:
+    headers = {} if authorization is None else {"authorization": authorization.format(key=site.key)}
+    answer = site.public.get(f"/api/v1{path}", headers=headers)
+    refusal = problem(answer, 401, "unauthorized")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert refusal == {
+        "type": "about:blank",
+        "title": "A key is needed",
+        "status": 401,
+        "detail": "Send a valid key: Authorization: Bearer hym_live_…; `hymical keys create` makes one.",
+        "code": "unauthorized",
+    }
+
+
+def test_without_a_key_nothing_is_changed(site: Site) -> None:
+    answer = site.public.post("/api/v1/forms", json={"id": "unasked", "name": "x"})
+    problem(answer, 401, "unauthorized")
+    problem(site.management.get("/forms/unasked"), 404, "not_found")
+
+
+def test_a_key_is_made_listed_used_and_revoked_on_the_command_line(site: Site) -> None:
+    made = site.run("keys", "create", "--name", "Zoë's laptop", "--json")
+    key = json.loads(made.stdout)
+    text = key.pop("key")
+    headers = {"authorization": f"Bearer {text}"}
+    assert re.fullmatch(r"hym_live_[A-Za-z0-9_-]{43}", text)
+    assert site.public.get("/api/v1/forms", headers=headers).status_code == 200
+
+    listed = site.run("keys", "list", "--json")
+    assert key in json.loads(listed.stdout)
+    assert text not in listed.stdout
+    assert site.count("keys", f"position('{text}' in keys::text) > 0 OR digest = '{text}'::bytea") == 0
+
+    revoked = site.run("keys", "revoke", key["id"])
+    assert (revoked.returncode, revoked.stdout) == (0, f"{key['id']} is revoked\n")
+    problem(site.public.get("/api/v1/forms", headers=headers), 401, "unauthorized")
+    assert "revoked" in site.run("keys", "list").stdout
+
+    plain = site.run("keys", "create", "--name", "plain")
+    assert re.fullmatch(r"hym_live_[A-Za-z0-9_-]{43}\n", plain.stdout)
+
+
+def test_a_key_that_is_not_there_is_not_revoked(site: Site) -> None:
+    ended = site.run("keys", "revoke", "key_unknown")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "hymical: there is no key key_unknown\n")
+
+
+def test_a_key_needs_a_printable_name(site: Site) -> None:
+    ended = site.run("keys", "create", "--name", "two\nlines")
+    assert ended.returncode == 1
+    assert ended.stderr == "hymical: name must be 1 to 200 printable characters\n"
+
+
+# Secrets
+
+
+async def test_no_secret_is_in_any_answer_or_log(database_url: str) -> None:
+    with Site(database_url, webhook_retry_schedule="100ms") as site:
+        processes = [site.start_api(), site.start_worker()]
+        async with Receiver(answer(500), answer(404)) as receiver:
+            (secret,) = site.make_form(receiver.url())
+            delivery = await site.ended_delivery_of(site.post({"card": "4111-very-private"}))
+        # its receiver is gone now
+        await until(
+            lambda: site.management.post(f"/deliveries/{delivery['id']}/replay").is_success, "replayed"
+        )
+        await site.ended_delivery_of(delivery["submission_id"])
+        answers = [
+            site.management.get(path).text
+            for path in (
+                "/forms",
+                "/forms/contact",
+                "/forms/contact/destinations",
+                f"/destinations/{delivery['destination_id']}",
+                "/deliveries",
+                f"/deliveries/{delivery['id']}",
+                "/submissions",
+            )
+        ]
+        answers.append(site.public.get("/schema/openapi.json").text)
+        said = [line for process in processes for line in process.said]
+
+    for text in (*answers, *said):
+        assert secret not in text
+        assert secret.removeprefix("whsec_") not in text
+        assert site.key not in text
+        assert "4111-very-private" not in text
