@@ -111,10 +111,10 @@ def _percentile(seconds: list[float], percent: int) -> float:
     return statistics.quantiles(seconds, n=100, method="inclusive")[percent - 1] * 1_000
 
 
-def main() -> int:
+def main(*, submissions: int = SUBMISSIONS) -> int:
     with temporary_data_folder("hymical-latency-") as data, embedded_server(data) as server:
         migrate(server.url())
-        print(measure(server.url()).report())
+        print(measure(server.url(), submissions).report())
     return 0
 
 

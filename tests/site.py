@@ -200,10 +200,13 @@ class Site:
             httpx.Client(base_url=self.api_url, trust_env=False, timeout=PATIENCE_SECONDS)
         )
 
-    def make_form(self, *urls: str, form_id: str = "contact", is_active: bool = True) -> list[str]:
+    def make_form(
+        self, *urls: str, form_id: str = "contact", is_active: bool = True, max_in_flight: int = 10
+    ) -> list[str]:
         """Makes a form with destinations; the secret of each."""
         self.create("/forms", {"id": form_id, "name": "Contact", "is_active": is_active})
-        return [self.create(f"/forms/{form_id}/destinations", {"url": url})["secret"] for url in urls]
+        path, asked = f"/forms/{form_id}/destinations", {"max_in_flight": max_in_flight}
+        return [self.create(path, {"url": url, **asked})["secret"] for url in urls]
 
     def create(self, path: str, content: dict[str, object]) -> dict[str, Any]:
         answer = self.management.post(path, json=content)

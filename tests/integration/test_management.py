@@ -94,6 +94,46 @@ def test_a_body_that_is_no_form_at_all_is_refused(site: Site, body: bytes) -> No
 # Destinations
 
 
+def test_a_destination_is_changed_field_by_field(site: Site) -> None:
+    site.make_form("http://127.0.0.1:9/hook", form_id="changing")
+    (made,) = site.read("/forms/changing/destinations")["items"]
+    path = f"/destinations/{made['id']}"
+
+    changed = site.management.patch(path, json={"url": "http://127.0.0.1:9/new", "max_in_flight": 3})
+    assert changed.status_code == 200
+    assert changed.json() == made | {"url": "http://127.0.0.1:9/new", "max_in_flight": 3}
+    disabled = site.management.patch(path, json={"state": "disabled", "headers": {"x-key": "v"}})
+    assert disabled.json() == changed.json() | {"state": "disabled", "headers": ["x-key"]}
+    assert site.management.patch(path, json={}).json() == disabled.json()
+    assert site.read(path) == disabled.json()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"url": "ftp://example.com"}, "url"),
+        ({"url": "http://10.0.0.1/"}, "url"),
+        ({"max_in_flight": 0}, "max_in_flight"),
+        ({"max_in_flight": "3"}, "max_in_flight"),
+        ({"state": "asleep"}, "state"),
+        ({"headers": {"Host": "example.com"}}, "headers"),
+        ({"headers": {"x-a": "one\r\ntwo: 2"}}, "headers"),
+        ({"secret": "whsec_mine"}, "secret"),
+    ],
+)
+def test_a_change_that_breaks_a_rule_is_refused_whole(
+    site: Site, change: dict[str, object], field: str
+) -> None:
+    form_id = f"refusing-{abs(hash(str(change))) % 10**9}"
+    site.make_form("http://127.0.0.1:9/hook", form_id=form_id)
+    (made,) = site.read(f"/forms/{form_id}/destinations")["items"]
+
+    refused = site.management.patch(f"/destinations/{made['id']}", json={"max_in_flight": 5} | change)
+
+    assert field in str(problem(refused, 422, "invalid_request")["errors"])
+    assert site.read(f"/destinations/{made['id']}") == made
+
+
 def test_a_destinations_secret_is_shown_once(site: Site) -> None:
     site.make_form(form_id="with-destination")
     made = site.create("/forms/with-destination/destinations", {"url": "http://127.0.0.1:9/hook"})
@@ -104,6 +144,8 @@ def test_a_destinations_secret_is_shown_once(site: Site) -> None:
         "form_id": "with-destination",
         "url": "http://127.0.0.1:9/hook",
         "state": "active",
+        "headers": [],
+        "max_in_flight": 10,
         "created_at": made["created_at"],
     }
     assert made["id"].startswith("dst_")
@@ -183,7 +225,9 @@ async def test_deliveries_are_listed_by_every_filter_and_a_failed_one_is_replaye
                 == []
             )
             (in_list,) = site.read("/deliveries", state="failed")["items"]
-            assert in_list == {name: value for name, value in failed.items() if name != "attempts"}
+            assert in_list == {
+                name: value for name, value in failed.items() if name not in {"attempts", "explanation"}
+            }
             assert failed | {"attempts": None} == {
                 "id": failed["id"],
                 "message_id": failed["message_id"],
@@ -198,11 +242,14 @@ async def test_deliveries_are_listed_by_every_filter_and_a_failed_one_is_replaye
                 "created_at": failed["created_at"],
                 "completed_at": failed["completed_at"],
                 "failure_reason": "rejected",
+                "explanation": "The receiver refused it for good; replay it once the receiver accepts it."
+                " The last attempt: HTTP 404.",
                 "attempts": None,
             }
             (attempt,) = failed["attempts"]
             assert attempt.keys() == {
                 "number", "started_at", "duration_ms", "outcome", "response_status", "error", "response_excerpt",
+                "remote_address", "late",
             }  # fmt: skip
 
             replayed = site.management.post(f"/deliveries/{failed['id']}/replay")
@@ -220,7 +267,7 @@ async def test_deliveries_are_listed_by_every_filter_and_a_failed_one_is_replaye
 
             refusal = site.management.post(f"/deliveries/{failed['id']}/replay")
             assert "this one is delivered" in problem(refusal, 409, "conflict")["detail"]
-        assert worker.complaints() == []
+        assert [line.partition(": delivery.failed: ")[2] for line in worker.complaints()] == [failed["id"]]
 
 
 def test_what_waits_cannot_be_replayed(site: Site) -> None:

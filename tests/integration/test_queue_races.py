@@ -1,8 +1,9 @@
 """Races on the queue in PostgreSQL, with transactions held open, and the plan of its hot query."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.transactions import create_engine
 from hymical.domain.deliveries import AttemptOutcome, Delivered, DeliveryState, Later
 from hymical.domain.errors import NotReplayable
-from hymical.ports.deliveries import ClaimedDelivery, Settled
+from hymical.ports.deliveries import ClaimedDelivery, Settled, Verdict
 from tests.builders import LEASE, an_attempt
 from tests.clocks import START
 from tests.site import until
@@ -28,15 +29,23 @@ async def world(database_url: str) -> AsyncIterator[World]:
 
 
 def succeeded(claimed: ClaimedDelivery) -> Settled:
-    return Settled(lease=claimed.lease, settlement=Delivered(), attempt=an_attempt(claimed.lease.number))
+    return Settled(claimed=claimed, settlement=Delivered(), attempt=an_attempt(claimed.lease.number))
 
 
 def to_retry(claimed: ClaimedDelivery) -> Settled:
     return Settled(
-        lease=claimed.lease,
+        claimed=claimed,
         settlement=Later(delay=timedelta(seconds=5)),
         attempt=an_attempt(claimed.lease.number, AttemptOutcome.HTTP_ERROR, 500),
     )
+
+
+async def claim(world: World, limit: int) -> Sequence[ClaimedDelivery]:
+    return (await world.queue.claim(limit=limit, lease=LEASE)).deliveries
+
+
+async def settle(world: World, settled: Sequence[Settled]) -> Sequence[Verdict]:
+    return (await world.queue.settle(settled)).verdicts
 
 
 class Pause:
@@ -93,34 +102,34 @@ async def test_a_settle_that_waits_for_a_reclaim_ends_as_overtaken_and_its_attem
     world: World, database_url: str
 ) -> None:
     (owed,) = await world.owes(1)
-    (old,) = await world.queue.claim(limit=1, lease=LEASE)
+    (old,) = await claim(world, 1)
     world.clock.move(LEASE)
 
-    async with held_open(world, lambda: world.queue.claim(limit=1, lease=LEASE)) as results:
+    async with held_open(world, lambda: claim(world, 1)) as results:
         ((new,),) = results
-        late = asyncio.create_task(world.queue.settle([to_retry(old)]))
+        late = asyncio.create_task(settle(world, [to_retry(old)]))
         await waits_for_a_lock(database_url)
-    assert await late == {owed.id}
+    assert await late == [Verdict.OVERTAKEN]
 
     view = await world.history.get(owed.id)
     assert (view.state, view.attempt_count, view.cycle_attempt_count) == (DeliveryState.PROCESSING, 2, 0)
     (lost,) = await world.history.attempts(owed.id)
     assert (lost.number, lost.outcome, lost.response_status) == (1, AttemptOutcome.HTTP_ERROR, 500)
 
-    assert await world.queue.settle([succeeded(new)]) == set()
+    assert await settle(world, [succeeded(new)]) == [Verdict.SETTLED]
     assert [attempt.number for attempt in await world.history.attempts(owed.id)] == [1, 2]
     assert (await world.history.get(owed.id)).state is DeliveryState.DELIVERED
 
 
 async def test_a_claim_passes_over_what_is_being_settled_without_waiting(world: World) -> None:
     first, second = await world.owes(2)
-    (held,) = await world.queue.claim(limit=1, lease=LEASE)
+    (held,) = await claim(world, 1)
     assert held.delivery.id == first.id
     world.clock.move(LEASE)
 
-    async with held_open(world, lambda: world.queue.settle([succeeded(held)])) as results:
-        assert results == [set()]
-        claimed = await asyncio.wait_for(world.queue.claim(limit=10, lease=LEASE), 5)
+    async with held_open(world, lambda: settle(world, [succeeded(held)])) as results:
+        assert results == [[Verdict.SETTLED]]
+        claimed = await asyncio.wait_for(claim(world, 10), 5)
         assert [one.delivery.id for one in claimed] == [second.id]
 
     assert (await world.history.get(first.id)).state is DeliveryState.DELIVERED
@@ -129,13 +138,24 @@ async def test_a_claim_passes_over_what_is_being_settled_without_waiting(world: 
     ]
 
 
-async def test_two_claims_at_once_share_what_is_due_without_waiting(world: World) -> None:
-    owed = {delivery.id for delivery in await world.owes(10)}
+async def test_a_claim_does_not_wait_for_another_at_the_same_destination_and_says_that_there_is_more(
+    world: World,
+) -> None:
+    busy, other = (
+        await world.destination("https://example.com/busy", max_in_flight=6),
+        await world.destination("https://example.com/other"),
+    )
+    await world.owes(10, busy)
     async with held_open(world, lambda: world.queue.claim(limit=5, lease=LEASE)) as (first,):
+        await world.owes(1, other)
         second = await asyncio.wait_for(world.queue.claim(limit=10, lease=LEASE), 5)
-    one, other = ({claimed.delivery.id for claimed in claims} for claims in (first, second))
-    assert (len(one), len(other)) == (5, 5)
-    assert one | other == owed
+    third = await world.queue.claim(limit=10, lease=LEASE)
+
+    assert [one.destination.id for one in first.deliveries] == [busy.id] * 5
+    assert [one.destination.id for one in second.deliveries] == [other.id]
+    assert second.more
+    # what the first one took counts, although it was committed after the second had begun
+    assert [one.destination.id for one in third.deliveries] == [busy.id]
 
 
 async def test_two_settles_of_the_same_batch_in_opposite_order_do_not_deadlock(
@@ -146,7 +166,7 @@ async def test_two_settles_of_the_same_batch_in_opposite_order_do_not_deadlock(
     await finished_deliveries(database_url, world, 20_000)
     world.clock.move(-timedelta(seconds=1))
     owed = await world.owes(9)
-    claimed = await world.queue.claim(limit=9, lease=LEASE)
+    claimed = await claim(world, 9)
     batch = [succeeded(one) for one in claimed]
 
     async with await psycopg.AsyncConnection.connect(database_url) as other:
@@ -154,14 +174,14 @@ async def test_two_settles_of_the_same_batch_in_opposite_order_do_not_deadlock(
         await other.execute(
             "SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", [sorted(one.id for one in owed)[4]]
         )
-        forwards = asyncio.create_task(world.queue.settle(batch))
+        forwards = asyncio.create_task(settle(world, batch))
         await waits_for_a_lock(database_url)
-        backwards = asyncio.create_task(world.queue.settle(batch[::-1]))
+        backwards = asyncio.create_task(settle(world, batch[::-1]))
         await waits_for_a_lock(database_url, 2)
         await other.rollback()
     answers = [await forwards, await backwards]
 
-    assert sorted(len(overtaken) for overtaken in answers) == [0, 9]
+    assert sorted(answer.count(Verdict.SETTLED) for answer in answers) == [0, 9]
     for delivery in owed:
         assert (await world.history.get(delivery.id)).state is DeliveryState.DELIVERED
         assert len(await world.history.attempts(delivery.id)) == 1
@@ -172,22 +192,23 @@ async def test_two_large_settles_that_overlap_in_opposite_order_do_not_deadlock(
 ) -> None:
     await finished_deliveries(database_url, world, 20_000)
     world.clock.move(-timedelta(seconds=1))
-    await world.owes(400)
-    claimed = await world.queue.claim(limit=400, lease=LEASE)
+    await world.owes(400, await world.destination(max_in_flight=1_000))
+    claimed = await claim(world, 400)
     batch = [succeeded(one) for one in claimed]
 
     parts = (batch[:300], batch[100:][::-1], batch[::-1], batch[50:350])
-    answers = await asyncio.gather(*(world.queue.settle(part) for part in parts))
+    answers = await asyncio.gather(*(settle(world, part) for part in parts))
 
     # each was settled by exactly one of them
-    assert sum(len(part) - len(overtaken) for part, overtaken in zip(parts, answers, strict=True)) == 400
+    assert sum(answer.count(Verdict.SETTLED) for answer in answers) == 400
 
 
 async def test_of_two_replays_at_once_one_wins(world: World, database_url: str) -> None:
     (owed,) = await world.owes(1)
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute(
-            "UPDATE deliveries SET state = 'failed', due_at = NULL, completed_at = now(), failure_reason = 'rejected'"
+            "UPDATE deliveries SET state = 'failed', ready = FALSE, due_at = NULL, completed_at = now(),"
+            " failure_reason = 'rejected'"
         )
     async with held_open(world, lambda: world.queue.replay(owed.id)):
         second = asyncio.create_task(world.queue.replay(owed.id))
@@ -197,72 +218,134 @@ async def test_of_two_replays_at_once_one_wins(world: World, database_url: str) 
     assert refused.value.state == "pending"
 
 
-# The plan
-
-
-async def claims_plan(database_url: str, *, limit: int) -> dict[str, Any]:
-    """What PostgreSQL does for a claim, which is then undone."""
-    engine = create_engine(database_url, application_name="tests", pool_size=1)
-    explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement('claim').text}")
-    try:
-        async with engine.connect() as connection:
-            found = await connection.scalar(
-                explain, {"now": START + timedelta(days=1), "limit": limit, "lease": LEASE}
-            )
-            await connection.rollback()
-    finally:
-        await engine.dispose()
-    plan: dict[str, Any] = found[0]["Plan"]
-    return plan
-
-
-def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
-    return [plan, *(node for child in plan.get("Plans", ()) for node in nodes(child))]
+# The plans
 
 
 async def finished_deliveries(database_url: str, world: World, count: int) -> None:
     """Adds finished deliveries to the history, and lets PostgreSQL know."""
     (owed,) = await world.owes(1)
+    await copies(database_url, owed.id, count, "delivered")
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute(
+            "UPDATE deliveries SET ready = FALSE, due_at = 'infinity' WHERE id = %s", [owed.id]
+        )
+
+
+async def copies(database_url: str, delivery_id: str, count: int, state: str) -> None:
+    """Adds that many deliveries like one that is there, either `delivered` or still `pending` and ready."""
+    open_ = state == "pending"
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
         await connection.execute(
             "INSERT INTO deliveries (id, message_id, destination_id, state, attempt_count, cycle_attempt_count,"
-            " lost_in_a_row, created_at, completed_at)"
-            " SELECT 'dlv_' || gen_random_uuid(), message_id, destination_id, 'delivered', 1, 1, 0, now(), now()"
+            " lost_in_a_row, due_at, ready, created_at, completed_at)"
+            " SELECT 'dlv_' || gen_random_uuid(), message_id, destination_id, %s, 0, 0, 0,"
+            " CASE WHEN %s THEN created_at END, %s, created_at, CASE WHEN NOT %s THEN created_at END"
             " FROM deliveries, generate_series(1, %s) WHERE id = %s",
-            [count, owed.id],
+            [state, open_, open_, open_, count, delivery_id],
         )
-        await connection.execute("VACUUM ANALYZE deliveries, messages, destinations")
+        await connection.execute("VACUUM ANALYZE")
 
 
-async def test_a_claim_reads_its_index_in_order_and_no_more_however_long_the_history_is(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What PostgreSQL did: every node, and how many pages were touched."""
+
+    nodes: Sequence[Mapping[str, Any]]
+    touched: int
+
+    def of(self, relation: str) -> set[str]:
+        return {node["Node Type"] for node in self.nodes if node.get("Relation Name") == relation}
+
+
+async def plan(database_url: str, name: str, **parameters: object) -> Plan:
+    """Carries a queue statement out and undoes it."""
+    engine = create_engine(database_url, application_name="tests", pool_size=1)
+    explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement(name).text}")
+    try:
+        async with engine.connect() as connection:
+            found = await connection.scalar(explain, {"now": START + timedelta(days=1), **parameters})
+            await connection.rollback()
+    finally:
+        await engine.dispose()
+    top = found[0]["Plan"]
+    return Plan(
+        nodes=list(walked(top)), touched=int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])
+    )
+
+
+def walked(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from walked(child)
+
+
+async def claims_plans(database_url: str, *lanes: str) -> Sequence[Plan]:
+    """The plans of the three statements of one claim."""
+    return [
+        await plan(database_url, "promote"),
+        await plan(database_url, "choose_lanes", after="", until="~", limit=10),
+        await plan(database_url, "claim", lanes=list(lanes), shares=[5] * len(lanes), lease=LEASE),
+    ]
+
+
+async def test_a_claim_reads_no_more_however_long_the_history_is(world: World, database_url: str) -> None:
+    destination = await world.destination()
+    await world.owes(50, destination)
+    await finished_deliveries(database_url, world, 2_000)
+    before = await claims_plans(database_url, destination.id)
+    await finished_deliveries(database_url, world, 20_000)
+    after = await claims_plans(database_url, destination.id)
+
+    for earlier, later in zip(before, after, strict=True):
+        assert "Seq Scan" not in later.of("deliveries")
+        # what is changed is found through trees, which are a level higher by now
+        assert later.touched <= earlier.touched + 40
+
+
+async def test_a_claim_never_reads_the_backlog_of_a_destination_that_takes_nothing(
     world: World, database_url: str
 ) -> None:
-    await world.owes(200)
-    await finished_deliveries(database_url, world, 2_000)
-    before = await claims_plan(database_url, limit=10)
-    await finished_deliveries(database_url, world, 20_000)
-    after = await claims_plan(database_url, limit=10)
+    hanging = await world.destination("https://example.com/hanging", max_in_flight=2)
+    healthy = await world.destination("https://example.com/healthy")
+    (owed,) = await world.owes(1, hanging)
+    await world.owes(20, healthy)
+    await copies(database_url, owed.id, 100, "pending")
+    assert len([one for one in await claim(world, 8) if one.destination.id == hanging.id]) == 2
+    before = await claims_plans(database_url, healthy.id)
+    await copies(database_url, owed.id, 20_000, "pending")
+    after = await claims_plans(database_url, healthy.id)
 
-    for plan in (before, after):
-        due = next(node for node in nodes(plan) if node.get("Subplan Name") == "CTE due")
-        read = [node["Node Type"] for node in nodes(due)]
-        assert "Sort" not in read
-        assert "Incremental Sort" not in read
-        assert [node["Index Name"] for node in nodes(due) if node["Node Type"].startswith("Index")] == [
-            "deliveries_due"
-        ]
-        assert "Seq Scan" not in [
-            node["Node Type"] for node in nodes(plan) if node.get("Relation Name") == "deliveries"
-        ]
-    finding = [
-        next(node for node in nodes(plan) if node.get("Subplan Name") == "CTE due")
-        for plan in (before, after)
+    for earlier, later in zip(before, after, strict=True):
+        assert "Seq Scan" not in later.of("deliveries")
+        assert later.touched <= earlier.touched + 40
+    assert {one.destination.id for one in await claim(world, 8)} == {healthy.id}
+
+
+async def test_a_claim_takes_no_more_steps_than_it_needs_among_many_destinations(
+    world: World, database_url: str
+) -> None:
+    (owed,) = await world.owes(1)
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute(
+            "INSERT INTO destinations (id, form_id, url, state, secrets, headers, max_in_flight, created_at)"
+            " SELECT 'dst_' || lpad(n::text, 6, '0'), form_id, url, state, secrets, headers, max_in_flight,"
+            " created_at FROM destinations, generate_series(1, 10000) AS n"
+        )
+        await connection.execute(
+            "INSERT INTO deliveries (id, message_id, destination_id, state, attempt_count, cycle_attempt_count,"
+            " lost_in_a_row, due_at, ready, created_at)"
+            " SELECT 'dlv_' || gen_random_uuid(), message_id, destinations.id, 'pending', 0, 0, 0,"
+            " deliveries.created_at, TRUE, deliveries.created_at"
+            " FROM destinations, deliveries"
+            " WHERE deliveries.id = %s AND destinations.id <> deliveries.destination_id",
+            [owed.id],
+        )
+        await connection.execute("VACUUM ANALYZE")
+
+    chosen = await plan(database_url, "choose_lanes", after="", until="~", limit=10)
+
+    assert chosen.touched < 10 * 30
+    batch = await world.queue.claim(limit=10, lease=LEASE)
+    assert [one.destination.id for one in sorted(batch.deliveries, key=lambda one: one.destination.id)] == [
+        f"dst_{n:06}" for n in range(1, 11)
     ]
-    # one page more or less of an index is not growth
-    assert touched(finding[1]) <= touched(finding[0]) + 2
-    # what it changes is found through trees, which are a level higher by now
-    assert touched(after) <= touched(before) + 10 * 10
-
-
-def touched(plan: dict[str, Any]) -> int:
-    return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])

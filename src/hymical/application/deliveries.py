@@ -175,8 +175,8 @@ class SettleFinished:
 
     async def _follow_up(self, news: Mapping[DestinationId, Seen], settled: Sequence[Settled]) -> None:
         known = await self.health.lock(news.keys() - {OPERATOR})
-        messages = [
-            self._failed(one, known.now)
+        news_for_people: list[tuple[Message, str]] = [
+            (self._failed(one, known.now), one.claimed.delivery.id)
             for one in settled
             if isinstance(one.settlement, Failed) and one.claimed.destination.id != OPERATOR
         ]
@@ -186,8 +186,11 @@ class SettleFinished:
                 trouble, news[destination.id], now=known.now, policy=self.policy, dice=self.ids.dice()
             )
             left[destination.id] = seen.trouble
-            messages += (
-                destination_event_message(event, destination, trouble, self.ids.message(), known.now)
+            news_for_people += (
+                (
+                    destination_event_message(event, destination, trouble, self.ids.message(), known.now),
+                    destination.id,
+                )
                 for event in seen.events
                 if not (event is DestinationEvent.DISABLED and destination.state is DestinationState.DISABLED)
             )
@@ -195,7 +198,7 @@ class SettleFinished:
                 await self.health.disable(destination.id)
                 await self.queue.withdraw_from(destination.id, Reason.DESTINATION_DISABLED)
         await self.health.save(left)
-        await self._tell(messages, known.now)
+        await self._tell(news_for_people, known.now)
 
     def _failed(self, one: Settled, now: datetime) -> Message:
         assert isinstance(one.settlement, Failed)  # noqa: S101  chosen above
@@ -208,15 +211,16 @@ class SettleFinished:
             at=now,
         )
 
-    async def _tell(self, messages: Sequence[Message], now: datetime) -> None:
-        if not messages:
+    async def _tell(self, news: Sequence[tuple[Message, str]], now: datetime) -> None:
+        if not news:
             return
-        for message in messages:
-            _log.warning("%s: %s", message.type, message.body.decode())
+        for message, subject in news:
+            _log.warning("%s: %s", message.type, subject)
         try:
             operator = await self.destinations.get(OPERATOR)
         except NotFound:
             return
+        messages = [message for message, _ in news]
         owed = [
             delivery
             for message in messages

@@ -17,7 +17,7 @@ async def test_two_four_and_eight_workers_deliver_each_of_2000_exactly_once(site
     site.configure(worker_poll_seconds="1")
     site.start_api()
     async with Receiver() as receiver:
-        site.make_form(receiver.url())
+        site.make_form(receiver.url(), max_in_flight=100)
         for total in (2, 4, 8):
             workers += await site.start_workers(total - len(workers))
             before = len(receiver.requests)

@@ -1,6 +1,9 @@
 """Destinations on the wire."""
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from hymical.domain.destinations import DEFAULT_MAX_IN_FLIGHT, Destination, DestinationState
 from hymical.domain.signing import Secret
@@ -9,6 +12,10 @@ from hymical.entrypoints.api.schemas.instants import Instant
 _URL = "Where webhooks go: https://…, at most 2,048 characters."
 _HEADERS = "Sent with every webhook; values are never shown again. Hymical's own cannot be set."
 _MAX_IN_FLIGHT = "How many requests may be on their way at one time, 1 to 1,000."
+
+# JSON has neither enumerations nor instants, and strict models take nothing for them
+_State = Annotated[DestinationState, BeforeValidator(DestinationState)]
+_Until = Annotated[AwareDatetime, BeforeValidator(datetime.fromisoformat)]
 
 
 class DestinationIn(BaseModel):
@@ -27,7 +34,7 @@ class DestinationPatch(BaseModel):
     url: str | None = Field(default=None, description=_URL)
     headers: dict[str, str] | None = Field(default=None, description=_HEADERS + " Replaces all of them.")
     max_in_flight: int | None = Field(default=None, strict=True, description=_MAX_IN_FLIGHT)
-    state: DestinationState | None = Field(
+    state: _State | None = Field(
         default=None,
         description="active; paused (deliveries wait); disabled (what waits, and what comes, fails at once).",
     )
@@ -36,7 +43,7 @@ class DestinationPatch(BaseModel):
 class RotationIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    previous_valid_until: AwareDatetime | None = Field(
+    previous_valid_until: _Until | None = Field(
         default=None,
         description="Until when earlier secrets sign; 24 hours from now if left out, in the past: no longer.",
     )
