@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test dev check format clean
+.PHONY: demo test dev bench bench-quick chaos check format clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -14,6 +14,17 @@ dev: $(READY)
 
 test: $(READY)
 	$(BIN)/pytest -n auto $(ARGS)
+
+# two minutes of failures of every kind, and the count afterwards; ARGS="--seed 7 --seconds 60" chooses
+chaos: $(READY)
+	$(BIN)/python -m bench.chaos $(ARGS)
+
+# the figures in docs/; ONLY=isolation for a part
+bench: $(READY)
+	$(BIN)/python -m bench
+
+bench-quick: $(READY)
+	$(BIN)/python -m bench --quick
 
 check: $(READY)
 	$(BIN)/ruff format --check .

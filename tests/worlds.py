@@ -1,7 +1,7 @@
 """All ports over one store, in memory or in PostgreSQL, with a clock that a test moves."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from hymical.adapters.fernet.cipher import FernetCipher
@@ -51,10 +51,8 @@ class World:
         self, url: str = "https://example.com/hook", *, max_in_flight: int = 100
     ) -> Destination:
         """A destination of the form `contact`, which is made if it is not there."""
-        try:
+        with suppress(AlreadyExists):
             await self.forms.add(a_new_form())
-        except AlreadyExists:
-            pass
         return await self.destinations.add(a_new_destination(url=url, max_in_flight=max_in_flight))
 
     async def owes(self, count: int = 1, destination: Destination | None = None) -> Sequence[Delivery]:

@@ -367,6 +367,29 @@ async def test_leases_lost_in_a_row_are_counted_until_somebody_reports(world: Wo
     assert (await claim_one(world)).delivery.lost_in_a_row == 0
 
 
+async def test_a_late_report_that_is_made_again_is_a_repetition(world: World) -> None:
+    await world.owes()
+    overtaken = await claim_one(world)
+    world.clock.move(LEASE)
+    await claim_one(world)
+    late = report(overtaken, Delivered())
+
+    assert await settle(world, late) == [Verdict.OVERTAKEN]
+    assert await settle(world, late) == [Verdict.REPEATED]
+
+
+async def test_overtaken_and_holder_of_one_delivery_in_one_batch_are_told_apart(world: World) -> None:
+    await world.owes()
+    overtaken = await claim_one(world)
+    world.clock.move(LEASE)
+    holder = await claim_one(world)
+
+    assert await settle(world, report(holder, Delivered()), report(overtaken, Delivered())) == [
+        Verdict.SETTLED,
+        Verdict.OVERTAKEN,
+    ]
+
+
 async def test_reporting_on_what_is_not_there_is_reported_as_lost(world: World) -> None:
     await world.owes()
     claimed = await claim_one(world)
@@ -428,6 +451,17 @@ async def test_a_claim_is_shared_out_between_destinations(world: World) -> None:
     assert {one.destination.id for one in batch.deliveries} == {busy.id, *(other.id for other in others)}
     assert batch.more
     assert len(await claim(world, 8)) == 8
+
+
+async def test_no_destination_is_left_out_of_a_claim_that_has_one_for_each(world: World) -> None:
+    destinations = [await world.destination(f"https://example.com/{n}") for n in range(6)]
+    for destination in destinations:
+        await world.owes(3, destination)
+
+    batch = await world.queue.claim(limit=10, lease=LEASE)
+
+    assert len(batch.deliveries) == 10
+    assert {one.destination.id for one in batch.deliveries} == {one.id for one in destinations}
 
 
 async def test_every_destination_has_its_turn(world: World) -> None:
@@ -568,6 +602,50 @@ async def test_erasing_a_submission_leaves_no_value_anywhere_and_sends_nothing_m
     with pytest.raises(NotResendable):
         await world.queue.resend(owed.id, ids.delivery())
     assert not await claim(world, 1)
+
+
+async def test_a_late_answer_to_a_delivered_submission_is_not_kept_once_that_is_erased(world: World) -> None:
+    (owed,) = await world.owes()
+    overtaken = await claim_one(world)
+    world.clock.move(LEASE)
+    await settle(world, report(await claim_one(world), Delivered()))
+    submission_id = (await world.history.get(owed.id)).submission_id
+    assert submission_id is not None
+    async with world.transactions.begin():
+        await world.queue.withdraw_submission(submission_id)
+        await world.submissions.erase(submission_id)
+
+    await settle(world, report(overtaken, Delivered()))
+
+    attempts = await world.history.attempts(owed.id)
+    assert [(one.number, one.response_excerpt) for one in attempts] == [(1, None), (2, None)]
+
+
+async def test_what_failed_before_its_submission_was_erased_is_not_replayed_as_an_empty_body(
+    world: World,
+) -> None:
+    claimed = await failed(world)
+    submission_id = claimed.message.submission_id
+    assert submission_id is not None
+    async with world.transactions.begin():
+        await world.queue.withdraw_submission(submission_id)
+        await world.submissions.erase(submission_id)
+
+    with pytest.raises(NotReplayable) as refused:
+        await world.queue.replay(claimed.delivery.id)
+
+    assert (refused.value.state, refused.value.reason) == ("failed", "submission_deleted")
+    assert not await claim(world, 1)
+
+
+async def test_what_failed_before_its_destination_was_deleted_is_not_replayed(world: World) -> None:
+    claimed = await failed(world)
+    await world.destinations.delete(claimed.destination.id)
+
+    with pytest.raises(NotReplayable) as refused:
+        await world.queue.replay(claimed.delivery.id)
+
+    assert (refused.value.state, refused.value.reason) == ("failed", "destination_deleted")
 
 
 # Resend

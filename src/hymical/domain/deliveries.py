@@ -312,6 +312,14 @@ def _owed(message: Message, destination: Destination, now: datetime, delivery_id
     return pending
 
 
+def shares(limit: int, lanes: int) -> list[int]:
+    """How many of `limit` each of `lanes` destinations may take: `limit` in all, and none goes without.
+
+    There are at most `limit` destinations.
+    """
+    return [limit // lanes + (lane < limit % lanes) for lane in range(lanes)]
+
+
 # The transitions themselves. SQL carries out the same ones; the contract suite holds the two together.
 
 

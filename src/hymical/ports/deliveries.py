@@ -111,7 +111,8 @@ class DeliveryQueue(Protocol):
 
         Raises:
             NotFound: there is no such delivery.
-            NotReplayable: it is in another state than failed, or failed for good.
+            NotReplayable: it is in another state than failed, or failed for good, or its submission was erased or
+                its destination deleted since.
         """
         ...
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.delivery_machine import DeliveryMachine
 from tests.worlds import World, memory_world
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=30, stateful_step_count=35)
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=20, stateful_step_count=40)
 
 
 class MemoryMachine(DeliveryMachine):

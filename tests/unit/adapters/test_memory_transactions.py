@@ -34,7 +34,7 @@ async def test_a_transaction_that_fails_leaves_nothing(failure: type[BaseExcepti
         await world.forms.get(FormId("survey"))
     with pytest.raises(NotFound):
         await world.submissions.get(submission.id)
-    (claimed,) = await world.queue.claim(limit=1, lease=LEASE)
+    (claimed,) = (await world.queue.claim(limit=1, lease=LEASE)).deliveries
     assert (claimed.delivery.id, claimed.lease.number) == (before.id, 1)
 
 
@@ -106,7 +106,7 @@ async def test_the_bell_rings_at_the_commit_and_not_before() -> None:
 async def test_what_is_rolled_back_rings_no_bell() -> None:
     world = memory_world()
     await world.owes()
-    (held,) = await world.queue.claim(limit=1, lease=LEASE)
+    (held,) = (await world.queue.claim(limit=1, lease=LEASE)).deliveries
 
     async def hands_back_in_vain() -> None:
         async with world.transactions.begin():

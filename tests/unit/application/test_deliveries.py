@@ -29,11 +29,11 @@ from hymical.domain.deliveries import (
     Refused,
     TimedOut,
 )
-from hymical.domain.destinations import DestinationState
-from hymical.domain.errors import NotFound, NotReplayable
+from hymical.domain.destinations import DestinationState, TroublePolicy, check_headers
+from hymical.domain.errors import InvalidValue, NotFound, NotReplayable
 from hymical.domain.ids import DeliveryId
 from hymical.domain.signing import Secret, SigningSecret, signature_headers
-from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, Settled, WebhookRequest
+from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, Settled, Verdict, WebhookRequest
 from tests.builders import LEASE, POLICY, an_answer, ids
 from tests.clocks import START
 from tests.worlds import World, memory_world
@@ -84,8 +84,19 @@ def sending(sender: Sender, clock: MisleadingClock | None = None) -> SendDeliver
     return SendDelivery(sender=sender, policy=POLICY, clock=clock or MisleadingClock(), ids=ids)
 
 
+def settle_finished_of(world: World) -> SettleFinished:
+    return SettleFinished(
+        queue=world.queue,
+        health=world.health,
+        destinations=world.destinations,
+        transactions=world.transactions,
+        policy=TroublePolicy(),
+        ids=ids,
+    )
+
+
 async def claim_one(world: World) -> ClaimedDelivery:
-    (claimed,) = (await claim_due_of(world)(10)).deliveries
+    (claimed,) = (await claim_due_of(world)(10)).to_send
     return claimed
 
 
@@ -93,7 +104,7 @@ async def sent(world: World, *answers: Outcome | Answer | Exception) -> Settled:
     """The one delivery that is due, claimed, sent and settled."""
     claimed = await claim_one(world)
     settled = await sending(Sender(*answers))(claimed, 7_000.0)
-    assert not await SettleFinished(queue=world.queue)([settled])
+    assert await settle_finished_of(world)([settled]) == [Verdict.SETTLED]
     return settled
 
 
@@ -106,16 +117,16 @@ async def test_due_deliveries_are_claimed_to_be_sent() -> None:
 
     claim = await claim_due_of(world)(10)
 
-    assert [one.delivery.id for one in claim.deliveries] == [one.id for one in owed]
-    assert (claim.claimed_at, claim.full) == (world.clock.monotonic(), False)
+    assert [one.delivery.id for one in claim.to_send] == [one.id for one in owed]
+    assert (claim.claimed_at, claim.more, claim.given_up) == (world.clock.monotonic(), False, [])
 
 
-@pytest.mark.parametrize(("limit", "full"), [(1, True), (2, True), (3, False)])
-async def test_a_claim_says_whether_more_may_be_due(limit: int, full: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(("limit", "more"), [(1, True), (2, True), (3, False)])
+async def test_a_claim_says_whether_more_may_be_due(limit: int, more: bool) -> None:  # noqa: FBT001
     world = memory_world()
     await world.owes(2)
 
-    assert (await claim_due_of(world)(limit)).full is full
+    assert (await claim_due_of(world)(limit)).more is more
 
 
 async def test_a_delivery_that_lost_its_worker_five_times_in_a_row_is_given_up_and_not_sent() -> None:
@@ -127,8 +138,10 @@ async def test_a_delivery_that_lost_its_worker_five_times_in_a_row_is_given_up_a
 
     claim = await claim_due_of(world)(1)
 
-    assert claim.deliveries == []
-    assert claim.full
+    assert claim.to_send == []
+    assert [one.attempt for one in claim.given_up] == [None]
+    assert (await world.history.get(owed.id)).state is DeliveryState.PROCESSING
+    assert await settle_finished_of(world)(claim.given_up) == [Verdict.SETTLED]
     view, attempts = await ShowDelivery(history=world.history)(owed.id)
     assert (view.state, view.failure_reason) == (DeliveryState.FAILED, "worker_lost")
     assert (view.attempt_count, view.cycle_attempt_count) == (6, 0)
@@ -149,7 +162,9 @@ async def test_one_report_in_between_starts_the_count_afresh() -> None:
         await claim_one(world)
         world.clock.move(LEASE)
 
-    assert not (await claim_due_of(world)(1)).deliveries
+    claim = await claim_due_of(world)(1)
+    assert not claim.to_send
+    assert len(claim.given_up) == 1
 
 
 async def test_one_that_is_given_up_does_not_keep_others_from_being_sent() -> None:
@@ -162,7 +177,9 @@ async def test_one_that_is_given_up_does_not_keep_others_from_being_sent() -> No
 
     claim = await claim_due_of(world)(10)
 
-    assert [one.delivery.id for one in claim.deliveries] == [healthy.id]
+    assert [one.delivery.id for one in claim.to_send] == [healthy.id]
+    assert [one.claimed.delivery.id for one in claim.given_up] == [poison.id]
+    await settle_finished_of(world)(claim.given_up)
     assert (await world.history.get(poison.id)).state is DeliveryState.FAILED
 
 
@@ -190,6 +207,7 @@ async def test_a_request_is_exactly_this() -> None:
             ),
             ("hymical-delivery", claimed.delivery.id),
             ("hymical-attempt", "1"),
+            ("x-api-key", "header value"),
         ),
         body=claimed.message.body,
     )
@@ -200,6 +218,7 @@ async def test_a_request_is_exactly_this() -> None:
         "webhook-signature",
         "hymical-delivery",
         "hymical-attempt",
+        "x-api-key",
     ]
 
 
@@ -219,7 +238,7 @@ async def test_a_receiver_can_verify_it() -> None:
 async def test_each_attempt_has_its_own_time_and_signature_over_the_same_bytes() -> None:
     world, sender = memory_world(), Sender(Refused(), Accepted())
     await world.owes()
-    send, settle = sending(sender), SettleFinished(queue=world.queue)
+    send, settle = sending(sender), settle_finished_of(world)
     await settle([await send(await claim_one(world), 7_000.0)])
     world.clock.move(timedelta(seconds=10))
     await settle([await send(await claim_one(world), 7_000.0)])
@@ -325,6 +344,40 @@ async def test_a_secret_that_cannot_sign_is_our_own_fault_too(caplog: pytest.Log
     assert "s3cr" not in caplog.text
 
 
+async def test_a_destination_s_own_headers_are_sent_behind_ours_and_cannot_shadow_them() -> None:
+    world, sender = memory_world(), Sender(Accepted())
+    await world.owes()
+    claimed = await claim_one(world)
+    own = (("Authorization", Secret("Bearer s3cret")), ("x-tenant", Secret("7")))
+
+    await sending(sender)(replace(claimed, destination=replace(claimed.destination, headers=own)), 7_000.0)
+
+    (request,) = sender.requests
+    assert request.headers[-2:] == (("Authorization", "Bearer s3cret"), ("x-tenant", "7"))
+    for name, _ in request.headers[:-2]:
+        with pytest.raises(InvalidValue):
+            check_headers(((name.upper(), Secret("shadow")),))
+
+
+async def test_without_a_readable_secret_nothing_is_sent_and_the_setting_is_named() -> None:
+    world, sender = memory_world(), Sender()
+    (owed,) = await world.owes()
+    claimed = await claim_one(world)
+    unreadable = replace(claimed, destination=replace(claimed.destination, secrets=()))
+
+    settled = await sending(sender)(unreadable, 7_000.0)
+
+    assert sender.requests == []
+    assert isinstance(settled.settlement, Later)
+    assert not settled.settlement.spends
+    assert settled.attempt is not None
+    assert settled.attempt.error is not None
+    assert "FORMS_SECRET_KEY" in settled.attempt.error
+    await settle_finished_of(world)([settled])
+    assert (await world.history.get(owed.id)).cycle_attempt_count == 0
+    assert (await world.health.lock([claimed.destination.id])).destinations[claimed.destination.id][1] is None
+
+
 async def test_a_fault_of_our_own_took_as_long_as_since_the_attempt_began() -> None:
     world, clock = memory_world(), MisleadingClock()
     await world.owes()
@@ -353,9 +406,9 @@ async def test_whoever_was_overtaken_is_told_so() -> None:
     world.clock.move(LEASE)
     await claim_one(world)
 
-    late = await SettleFinished(queue=world.queue)([await sending(sender)(overtaken, 7_000.0)])
+    late = await settle_finished_of(world)([await sending(sender)(overtaken, 7_000.0)])
 
-    assert late == {owed.id}
+    assert late == [Verdict.OVERTAKEN]
     assert (await world.history.get(owed.id)).state is DeliveryState.PROCESSING
 
 
@@ -364,9 +417,9 @@ async def test_what_was_not_sent_is_due_again_at_once() -> None:
     await world.owes(2)
     claim = await claim_due_of(world)(10)
 
-    await ReleaseUnsent(queue=world.queue)(claim.deliveries)
+    await ReleaseUnsent(queue=world.queue)(claim.to_send)
 
-    assert len((await claim_due_of(world)(10)).deliveries) == 2
+    assert len((await claim_due_of(world)(10)).to_send) == 2
 
 
 # Replaying

@@ -17,7 +17,7 @@ from hymical.application.forms import (
     ShowForm,
     ShowSubmission,
 )
-from hymical.domain.deliveries import Delivery, DeliveryState, Message
+from hymical.domain.deliveries import Delivery, DeliveryState
 from hymical.domain.errors import (
     AlreadyExists,
     EmptySubmission,
@@ -30,6 +30,7 @@ from hymical.domain.errors import (
 from hymical.domain.forms import PostedForm, Receipt
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.domain.limits import IntakeLimits
+from hymical.domain.messages import Message
 from hymical.ports.deliveries import DeliveryFilter, DeliveryHistory, DeliveryQueue
 from tests.builders import LEASE, a_new_destination, a_new_form, ids
 from tests.clocks import START, StoppedClock
@@ -67,7 +68,7 @@ async def test_one_post_becomes_a_submission_and_a_delivery_to_each_destination(
     assert (receipt.form_id, receipt.received_at, receipt.field_count) == ("contact", START, 1)
     submission = await world.submissions.get(receipt.submission_id)
     assert submission.fields == (("value", ("1", "2")),)
-    claimed = await world.queue.claim(limit=10, lease=LEASE)
+    claimed = (await world.queue.claim(limit=10, lease=LEASE)).deliveries
     assert {one.destination.id for one in claimed} == destinations
     assert len({one.message.id for one in claimed}) == 1
     assert {one.message.submission_id for one in claimed} == {receipt.submission_id}
@@ -99,7 +100,7 @@ async def test_each_post_of_a_mixed_batch_gets_its_own_answer_in_order() -> None
     assert [answer.submission_id for answer in (second, first) if isinstance(answer, Receipt)] == [
         submission.id for submission in kept
     ]
-    assert len(await world.queue.claim(limit=10, lease=LEASE)) == 2
+    assert len((await world.queue.claim(limit=10, lease=LEASE)).deliveries) == 2
 
 
 async def test_nothing_is_stored_for_a_batch_of_refused_posts() -> None:
@@ -110,7 +111,7 @@ async def test_nothing_is_stored_for_a_batch_of_refused_posts() -> None:
 
         assert all(isinstance(answer, PostRefused) for answer in answers)
         assert await stored_values(world) == []
-        assert not await world.queue.claim(limit=10, lease=LEASE)
+        assert not (await world.queue.claim(limit=10, lease=LEASE)).deliveries
         assert not await bell.wait(0)
 
 
@@ -135,7 +136,7 @@ async def test_posts_to_several_forms_go_to_their_own_destinations() -> None:
 
     await accept_posts_of(world)([a_post("two", "2"), a_post("one", "1")])
 
-    claimed = await world.queue.claim(limit=10, lease=LEASE)
+    claimed = (await world.queue.claim(limit=10, lease=LEASE)).deliveries
     assert {(one.message.form_id, one.destination.url) for one in claimed} == {
         ("one", "https://example.com/one"),
         ("two", "https://example.com/two"),

@@ -1,4 +1,4 @@
-"""Messages, the deliveries they owe, and the state machine of a delivery."""
+"""The deliveries that a message owes, and the state machine of a delivery."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hymical.domain.deliveries import (
+    FOR_GOOD,
+    WITHDRAWALS,
     Accepted,
     AttemptOutcome,
     Blocked,
@@ -38,17 +40,17 @@ from hymical.domain.deliveries import (
     released,
     replayed,
     settle,
+    shares,
+    showed,
     spends_allowance,
-    submission_message,
     withdraw,
 )
-from hymical.domain.destinations import DestinationState
+from hymical.domain.destinations import DestinationState, Seen
 from hymical.domain.errors import NotReplayable
-from hymical.domain.forms import Submission
-from hymical.domain.ids import DeliveryId, FormId, LeaseToken, MessageId, SubmissionId
+from hymical.domain.ids import DeliveryId, LeaseToken
 from hymical.domain.leases import Lease
 from hymical.domain.retries import RetryPolicy
-from tests.builders import LEASE, POLICY, a_delivery, a_destination, a_message, a_submission
+from tests.builders import LEASE, POLICY, a_delivery, a_destination, a_message
 from tests.clocks import START
 
 SECOND = timedelta(seconds=1)
@@ -66,31 +68,6 @@ def claimed(delivery: Delivery | None = None, token: LeaseToken = ONE) -> Delive
 def lease_of(delivery: Delivery) -> Lease:
     assert delivery.lease is not None
     return delivery.lease
-
-
-# Messages
-
-
-def test_the_message_s_bytes_are_exactly_these() -> None:
-    submission = Submission(
-        id=SubmissionId("sub_1"),
-        form_id=FormId("contact"),
-        received_at=START + timedelta(microseconds=1),
-        fields=(("z", ("2", "1")), ("e mail", ("zoë@例.jp",)), ("a", ('"\\\n\u2028😀/',)), ("", ("",))),
-    )
-
-    message = submission_message(submission, MessageId("evt_1"))
-
-    assert (
-        message.body
-        == (
-            '{"type":"submission.received","timestamp":"2026-11-29T12:00:00.000001Z",'
-            '"data":{"submission_id":"sub_1","form_id":"contact","received_at":"2026-11-29T12:00:00.000001Z",'
-            '"fields":{"z":["2","1"],"e mail":["zoë@例.jp"],"a":["\\"\\\\\\n\u2028😀/"],"":[""]}}}'
-        ).encode()
-    )
-    assert (message.id, message.type) == ("evt_1", "submission.received")
-    assert (message.submission_id, message.form_id) == ("sub_1", "contact")
 
 
 # What a message owes
@@ -237,7 +214,7 @@ def test_what_the_allowance_is_measured_against_are_the_attempts_since_the_last_
     assert settle(often, TimedOut(), POLICY, NO_JITTER) == Later(delay=5 * SECOND)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=30)
 @given(
     dice=st.floats(min_value=0, max_value=1, exclude_max=True),
     asked=st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=3)),
@@ -328,7 +305,44 @@ def test_what_spends_the_allowance(settlement: Settlement, spends: bool) -> None
     assert spends_allowance(settlement) is spends
 
 
-@pytest.mark.parametrize("reason", [Reason.DESTINATION_DELETED, Reason.SUBMISSION_DELETED])
+SUCCEEDED = (AttemptOutcome.SUCCEEDED, Delivered())
+REFUSED = (AttemptOutcome.HTTP_ERROR, Later(delay=SECOND))
+FAULT = (AttemptOutcome.NETWORK_ERROR, Later(delay=SECOND, spends=False))
+GONE = (AttemptOutcome.HTTP_ERROR, Failed(reason=Reason.GONE, disables_destination=True))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seen"),
+    [
+        ((), Seen()),
+        ((SUCCEEDED,), Seen(succeeded=1)),
+        ((REFUSED, (AttemptOutcome.TIMEOUT, Later(delay=SECOND))), Seen(failed=2)),
+        (((AttemptOutcome.HTTP_ERROR, Failed(reason=Reason.EXHAUSTED)),), Seen(failed=1)),
+        (((AttemptOutcome.HTTP_ERROR, Failed(reason=Reason.REJECTED)),), Seen(failed=1)),
+        (((AttemptOutcome.BLOCKED_TARGET, Failed(reason=Reason.BLOCKED_TARGET)),), Seen(failed=1)),
+        ((FAULT, FAULT), Seen()),
+        (((AttemptOutcome.LEASE_LOST, Failed(reason=Reason.WORKER_LOST)),), Seen()),
+        ((GONE,), Seen(failed=1, gone=True)),
+        ((GONE, REFUSED, FAULT, SUCCEEDED), Seen(succeeded=1, failed=2, gone=True)),
+    ],
+)
+def test_what_attempts_show_of_a_destination(
+    attempts: tuple[tuple[AttemptOutcome, Settlement], ...], seen: Seen
+) -> None:
+    assert showed(attempts) == seen
+
+
+@pytest.mark.parametrize(
+    ("limit", "lanes", "each"),
+    [(10, 0, []), (10, 1, [10]), (10, 3, [4, 3, 3]), (10, 6, [2, 2, 2, 2, 1, 1]), (3, 3, [1, 1, 1])],
+)
+def test_what_is_claimed_is_shared_out_and_no_destination_goes_without(
+    limit: int, lanes: int, each: list[int]
+) -> None:
+    assert shares(limit, lanes) == each
+
+
+@pytest.mark.parametrize("reason", sorted(WITHDRAWALS))
 def test_an_open_delivery_can_be_withdrawn(reason: Reason) -> None:
     assert withdraw(a_delivery(), reason) == Failed(reason=reason)
     assert withdraw(claimed(), reason) == Failed(reason=reason)
@@ -445,9 +459,13 @@ def test_only_a_failed_one_can_be_replayed(delivery: Delivery) -> None:
     assert (refusal.value.delivery_id, refusal.value.state) == (delivery.id, delivery.state)
 
 
-def test_a_submission_s_message_is_the_same_whenever_it_is_made() -> None:
-    submission = a_submission()
+@pytest.mark.parametrize("reason", Reason)
+def test_one_that_failed_for_good_cannot_be_replayed(reason: Reason) -> None:
+    failed = ended(claimed(), Failed(reason=reason), START)
+    if reason not in FOR_GOOD:
+        assert replayed(failed, START).state is DeliveryState.PENDING
+        return
 
-    assert submission_message(submission, MessageId("evt_1")) == submission_message(
-        submission, MessageId("evt_1")
-    )
+    with pytest.raises(NotReplayable) as refusal:
+        replayed(failed, START)
+    assert (refusal.value.state, refusal.value.reason) == (DeliveryState.FAILED, reason)

@@ -26,7 +26,7 @@ def test_without_waits_there_is_one_attempt() -> None:
     assert RetryPolicy(waits=()).wait_after(1, NO_JITTER, at_least=DAY) is None
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=30)
 @given(dice=dice, seconds=st.integers(min_value=0, max_value=10**6))
 def test_a_wait_is_spread_by_a_fifth_either_way(dice: float, seconds: int) -> None:
     assert timedelta(seconds=0.8 * seconds) <= spread(timedelta(seconds=seconds), dice)
@@ -39,7 +39,7 @@ def test_the_dice_decide_where_in_the_spread() -> None:
     assert [spread(minute, dice).total_seconds() for dice in (0.0, 0.25, 0.5, 0.75)] == [48, 54, 60, 66]
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=30)
 @given(dice=dice, asked=st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=3)))
 def test_what_the_receiver_asked_for_is_never_undercut_up_to_24_hours(dice: float, asked: timedelta) -> None:
     wait = POLICY.wait_after(2, dice, at_least=asked)
@@ -142,7 +142,7 @@ _dates = st.builds(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=60)
 @given(value=st.one_of(st.text(max_size=30), _dates), date=st.one_of(st.just(DATE), _dates))
 def test_nothing_that_a_receiver_sends_breaks_the_reading(value: str, date: str) -> None:
     assert timedelta(0) <= parse_retry_after(value, date) <= DAY

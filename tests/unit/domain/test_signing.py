@@ -11,7 +11,13 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from hymical.domain.errors import InvalidValue
-from hymical.domain.signing import Secret, SigningSecret, new_signing_secret, signature_headers
+from hymical.domain.signing import (
+    Secret,
+    SigningSecret,
+    is_signing_secret,
+    new_signing_secret,
+    signature_headers,
+)
 from tests.builders import a_destination, a_secret
 from tests.clocks import START
 
@@ -120,6 +126,30 @@ def test_fewer_or_more_bytes_make_no_secret(size: int) -> None:
     with pytest.raises(InvalidValue) as refusal:
         new_signing_secret(bytes(size))
     assert refusal.value.field == "secret"
+
+
+@pytest.mark.parametrize("size", [24, 32, 64])
+def test_such_a_secret_is_recognised(size: int) -> None:
+    assert is_signing_secret(new_signing_secret(bytes(size)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "whsec_",
+        "WHSEC_" + base64.b64encode(bytes(32)).decode(),
+        base64.b64encode(bytes(32)).decode(),
+        "whsec_" + base64.b64encode(bytes(23)).decode(),
+        "whsec_" + base64.b64encode(bytes(65)).decode(),
+        "whsec_" + base64.b64encode(bytes(32)).decode().rstrip("="),
+        "whsec_" + base64.urlsafe_b64encode(b"\xff" * 32).decode(),
+        "whsec_" + base64.b64encode(bytes(32)).decode() + "\n",
+        "whsec_" + "é" * 32,
+    ],
+)
+def test_anything_else_is_no_signing_secret(text: str) -> None:
+    assert not is_signing_secret(Secret(text))
 
 
 # Secrets stay secret

@@ -562,7 +562,7 @@ def survives_multipart(pairs: list[tuple[str, str]]) -> bool:
     )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(PAIRS.filter(survives_multipart), st.integers(1, 40))
 def test_what_was_filled_in_comes_back_equal(pairs: list[tuple[str, str]], size: int) -> None:
     for content_type, body in spelled(pairs):
@@ -570,7 +570,7 @@ def test_what_was_filled_in_comes_back_equal(pairs: list[tuple[str, str]], size:
         assert read(content_type, body, size=1) == tuple(pairs)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(st.text("aZ日本ソ表", min_size=1), st.text("aZ日本語 ソ表\n&=%+"))),
     st.sampled_from(["shift_jis", "euc-jp", "iso-2022-jp", "gb18030", "utf-8"]),
@@ -629,7 +629,7 @@ CONTENT_TYPES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(CONTENT_TYPES, FRAGMENTS, st.integers(1, 20))
 def test_nothing_but_a_refusal_is_raised_and_chunks_change_nothing(
     content_type: str, body: bytes, size: int

@@ -1,7 +1,7 @@
 """The loop that claims, sends and settles, with a sender that a test holds up as it likes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -9,12 +9,14 @@ import pytest
 
 from hymical.adapters.system.ids import SystemIds
 from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
-from hymical.domain.deliveries import Accepted, Answer, Delivery, DeliveryState, Message
+from hymical.domain.deliveries import Accepted, Answer, Delivery, DeliveryState, Reason
+from hymical.domain.destinations import TroublePolicy
 from hymical.domain.errors import StorageUnavailable
-from hymical.domain.ids import DeliveryId
+from hymical.domain.ids import DeliveryId, DestinationId, SubmissionId
 from hymical.domain.leases import Lease
+from hymical.domain.messages import Message
 from hymical.entrypoints.worker.deliveries import DeliveryWorker, Pace
-from hymical.ports.deliveries import ClaimedDelivery, DeliveryQueue, Settled, WebhookRequest
+from hymical.ports.deliveries import ClaimedBatch, DeliveryQueue, Settled, SettleReport, WebhookRequest
 from tests.builders import LEASE, POLICY, an_answer
 from tests.worlds import World, memory_world
 
@@ -96,33 +98,42 @@ class WatchedQueue:
     async def owe(self, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> None:
         await self._queue.owe(messages, deliveries)
 
-    async def claim(self, *, limit: int, lease: timedelta) -> Sequence[ClaimedDelivery]:
+    async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
         self.claims.append(limit)
         await self.signal.tell()
         if self.claims_away:
             self.claims_away -= 1
             raise StorageUnavailable
-        claimed = await self._queue.claim(limit=limit, lease=lease)
+        batch = await self._queue.claim(limit=limit, lease=lease)
         for worker in self.when_claimed:
             worker.stop()
-        return claimed
+        return batch
 
-    async def settle(self, settled: Sequence[Settled]) -> Collection[DeliveryId]:
+    async def settle(self, settled: Sequence[Settled]) -> SettleReport:
         if self.settlements_away:
             self.settlements_away -= 1
             raise StorageUnavailable
         if self.unwritable & {one.lease.delivery_id for one in settled}:
             raise ZeroDivisionError
-        overtaken = await self._queue.settle(settled)
+        report = await self._queue.settle(settled)
         self.settled += [one.lease.delivery_id for one in settled]
         await self.signal.tell()
-        return overtaken
+        return report
 
     async def release(self, leases: Sequence[Lease]) -> None:
         await self._queue.release(leases)
 
     async def replay(self, delivery_id: DeliveryId) -> None:
         await self._queue.replay(delivery_id)
+
+    async def resend(self, delivery_id: DeliveryId, new_id: DeliveryId) -> None:
+        await self._queue.resend(delivery_id, new_id)
+
+    async def withdraw_from(self, destination_id: DestinationId, reason: Reason) -> None:
+        await self._queue.withdraw_from(destination_id, reason)
+
+    async def withdraw_submission(self, submission_id: SubmissionId) -> None:
+        await self._queue.withdraw_submission(submission_id)
 
     async def has_settled(self, count: int) -> None:
         await self.signal.when(lambda: len(self.settled) >= count)
@@ -142,7 +153,14 @@ class Site:
         self.worker = DeliveryWorker(
             claim_due=ClaimDue(queue=self.queue, policy=POLICY, lease=LEASE, clock=clock, ids=ids),
             send=SendDelivery(sender=self.sender, policy=POLICY, clock=clock, ids=ids),
-            settle=SettleFinished(queue=self.queue),
+            settle=SettleFinished(
+                queue=self.queue,
+                health=self.world.health,
+                destinations=self.world.destinations,
+                transactions=self.world.transactions,
+                policy=TroublePolicy(),
+                ids=ids,
+            ),
             release=ReleaseUnsent(queue=self.queue),
             wakeups=self.world.wakeups,
             ids=ids,
@@ -246,8 +264,9 @@ async def test_a_slot_is_held_until_its_settlement_is_written() -> None:
 
 async def test_a_worker_that_stops_lets_what_is_in_flight_end_and_claims_nothing_more() -> None:
     site = Site(concurrency=2)
-    in_flight = await site.world.owes(2)
-    waiting = await site.world.owes(2, await site.world.destination())
+    destination = await site.world.destination()
+    in_flight = await site.world.owes(2, destination)
+    waiting = await site.world.owes(2, destination)
     site.sender.hold(in_flight)
 
     async with site.working() as running:
@@ -292,7 +311,7 @@ async def test_what_was_claimed_while_it_stopped_is_handed_back() -> None:
 
     assert site.sender.begun == []
     assert await site.states(owed) == {DeliveryState.PENDING}
-    taken_up = await site.world.queue.claim(limit=10, lease=LEASE)
+    taken_up = (await site.world.queue.claim(limit=10, lease=LEASE)).deliveries
     assert [(one.lost, one.lease.number) for one in taken_up] == [(False, 2), (False, 2)]
 
 
@@ -310,7 +329,7 @@ async def test_what_does_not_end_in_time_is_left_to_whoever_takes_over_its_lease
     assert site.sender.ended == []
     assert await site.states(owed) == {DeliveryState.PROCESSING}
     site.world.clock.move(LEASE)
-    (taken_over,) = await site.world.queue.claim(limit=10, lease=LEASE)
+    (taken_over,) = (await site.world.queue.claim(limit=10, lease=LEASE)).deliveries
     assert taken_over.lost
 
 

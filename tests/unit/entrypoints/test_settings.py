@@ -1,11 +1,13 @@
 """Settings as they are documented, and every problem with them at once."""
 
+import base64
 import os
 from datetime import timedelta
 from ipaddress import ip_network
 
 import pytest
 
+from hymical.domain.destinations import TroublePolicy
 from hymical.domain.limits import IntakeLimits
 from hymical.domain.retries import RetryPolicy
 from hymical.entrypoints.bootstrap.settings import Settings, SettingsInvalid, load_settings, parse_duration
@@ -16,6 +18,10 @@ LEASE, CONNECT, READ = (
     "FORMS_WEBHOOK_CONNECT_TIMEOUT_SECONDS",
     "FORMS_WEBHOOK_READ_TIMEOUT_SECONDS",
 )
+
+ALERT_URL, ALERT_SECRET = "FORMS_ALERT_WEBHOOK_URL", "FORMS_ALERT_WEBHOOK_SECRET"
+SIGNING_SECRET = "whsec_" + base64.b64encode(b"s3cret" * 5).decode()
+KEYS = tuple(base64.urlsafe_b64encode(bytes([number]) * 32).decode() for number in (251, 252))
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +62,13 @@ def test_the_defaults_are_the_documented_ones() -> None:
         max_body_bytes=262_144, max_fields=100, max_field_name_length=128, max_field_value_length=16_384
     )
     assert settings.intake_limits == IntakeLimits()
+    assert settings.webhook_sender == "aiohttp"
+    assert settings.trouble_policy == TroublePolicy()
+    assert (settings.alert_webhook_url, settings.alert_webhook_secret, settings.secret_key) == (
+        None,
+        None,
+        (),
+    )
     hours = (2, 5, 10, 14, 20, 24)
     assert settings.retry_policy == RetryPolicy(
         waits=seconds(5, 300, 1_800, *(hour * 3_600 for hour in hours))
@@ -73,6 +86,13 @@ def test_each_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None
         "FORMS_WEBHOOK_RETRY_SCHEDULE": " 1s  2m\t3h ",
         "FORMS_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8, ::1 10.1.2.3/8",
         "FORMS_WEBHOOK_ALLOW_HTTP": "true",
+        "FORMS_WEBHOOK_SENDER": "httpx",
+        "FORMS_WEBHOOK_BREAKER_FAILURES": "3",
+        "FORMS_WEBHOOK_BREAKER_PAUSE_SECONDS": "2s",
+        "FORMS_WEBHOOK_BREAKER_MAX_PAUSE_SECONDS": "1h",
+        ALERT_URL: "https://example.com/alerts",
+        ALERT_SECRET: SIGNING_SECRET,
+        "FORMS_SECRET_KEY": f"{KEYS[0]}, {KEYS[1]}",
         "FORMS_MAX_BODY_BYTES": "1000",
         "FORMS_MAX_FIELDS": "2",
         "FORMS_MAX_FIELD_NAME_LENGTH": "3",
@@ -93,6 +113,14 @@ def test_each_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None
         ip_network("10.0.0.0/8"),
     )
     assert settings.webhook_allow_http is True
+    assert settings.webhook_sender == "httpx"
+    assert settings.trouble_policy == TroublePolicy(
+        opens_after=3, first_pause=timedelta(seconds=2), longest_pause=timedelta(hours=1)
+    )
+    assert settings.alert_webhook_url == "https://example.com/alerts"
+    assert settings.alert_webhook_secret is not None
+    assert settings.alert_webhook_secret.get_secret_value() == SIGNING_SECRET
+    assert [key.get_secret_value() for key in settings.secret_key] == list(KEYS)
     assert settings.intake_limits == IntakeLimits(
         max_body_bytes=1_000, max_fields=2, max_field_name_length=3, max_field_value_length=4
     )
@@ -219,6 +247,72 @@ def test_timeouts_that_cannot_be_read_are_the_only_problem(monkeypatch: pytest.M
     (problem,) = problems_with(monkeypatch, **{READ: "long", LEASE: "1"})
 
     assert problem.startswith(READ)
+
+
+@pytest.mark.parametrize("given", [{ALERT_URL: "https://example.com/alerts"}, {ALERT_SECRET: SIGNING_SECRET}])
+def test_where_alerts_go_and_how_they_are_signed_are_set_together(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    assert problems_with(monkeypatch, **given) == [
+        f"{ALERT_SECRET} and {ALERT_URL} go together: set both, or neither."
+    ]
+
+
+def test_an_alert_address_that_cannot_be_called_is_the_only_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = problems_with(monkeypatch, **{ALERT_URL: "ftp://example.com", ALERT_SECRET: SIGNING_SECRET})
+
+    assert problems == [f"{ALERT_URL} must start with https:// (or http://, where that is allowed)."]
+
+
+@pytest.mark.parametrize("secret", ["s3cret", "whsec_s3cret", "whsec_"])
+def test_an_alert_secret_that_cannot_sign_is_refused_without_being_shown(
+    monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    problems = problems_with(monkeypatch, **{ALERT_URL: "https://example.com", ALERT_SECRET: secret})
+
+    assert problems == [f"{ALERT_SECRET} must be whsec_ and 24 to 64 bytes in base64."]
+
+
+@pytest.mark.parametrize(
+    "keys", ["s3cret", "s3cret" * 8, KEYS[0][:-2], KEYS[0] + "é", f"{KEYS[0]} s3cret", "é" * 44]
+)
+def test_a_key_that_seals_nothing_is_refused_and_one_is_suggested(
+    monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
+    (problem,) = problems_with(monkeypatch, FORMS_SECRET_KEY=keys)
+
+    assert problem.startswith(
+        "FORMS_SECRET_KEY must be URL-safe base64 of 32 random bytes, the newest first;"
+    )
+    assert "os.urandom(32)" in problem
+    assert not any(hidden in problem for hidden in ("s3cret", KEYS[0][:-2]))
+
+
+def test_keys_and_the_alert_secret_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORMS_SECRET_KEY", " ".join(KEYS))
+    monkeypatch.setenv(ALERT_URL, "https://example.com")
+    monkeypatch.setenv(ALERT_SECRET, SIGNING_SECRET)
+
+    shown = repr(load_settings()) + load_settings().model_dump_json()
+
+    assert not any(hidden in shown for hidden in (*KEYS, SIGNING_SECRET))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("FORMS_WEBHOOK_BREAKER_FAILURES", "0"),
+        ("FORMS_WEBHOOK_BREAKER_PAUSE_SECONDS", "0"),
+        ("FORMS_WEBHOOK_BREAKER_MAX_PAUSE_SECONDS", "0"),
+        ("FORMS_WEBHOOK_SENDER", "requests"),
+    ],
+)
+def test_a_breaker_that_never_closes_and_an_unknown_sender_are_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    (problem,) = problems_with(monkeypatch, **{variable: value})
+
+    assert problem.startswith(variable)
 
 
 def test_the_database_s_password_does_not_show() -> None:

@@ -5,7 +5,8 @@ import errno
 import os
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -27,6 +28,8 @@ LONGEST_ANSWER = 256 * 1024
 """Bytes of an answer with all that frames it, as long as the body has not reached `BODY_READ`."""
 
 LOCAL_FAULTS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+_OVERDUE, _TO_READ = 0.1, 0.5
 
 _LONGEST_EXCERPT = 1_024
 _LONGEST_ERROR = 500
@@ -112,13 +115,35 @@ async def answered(exchange: Callable[[Route], Awaitable[Response]], patience: P
     """Awaits a response until the hard deadline; whatever fails is an answer too, so that a worker goes on."""
     started, route = time.monotonic(), Route()
     try:
-        async with asyncio.timeout(patience.total):
+        async with _deadline(patience.total):
             response = await exchange(route)
         answer = response.answer(_since(started))
     except Exception as error:  # noqa: BLE001 - see above
         outcome, words = _failure(error, patience)
         answer = Answer(outcome=outcome, duration=_since(started), error=_one_line(words, _LONGEST_ERROR))
     return replace(answer, remote_address=route.address)
+
+
+@asynccontextmanager
+async def _deadline(seconds: float) -> AsyncIterator[None]:
+    """Like `asyncio.timeout`, but a process that stood still first reads what has come meanwhile.
+
+    Its timers are overdue before it has looked at any socket; an answer that waits there would be thrown away,
+    and its webhook sent again.
+    """
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + seconds
+    async with asyncio.timeout(None) as limit:
+
+        def end() -> None:
+            now = loop.time()
+            limit.reschedule(now + _TO_READ if now - ends > _OVERDUE else now)
+
+        timer = loop.call_at(ends, end)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 def _failure(error: Exception, patience: Patience) -> tuple[Outcome, str]:

@@ -20,10 +20,11 @@ from hymical.domain.deliveries import (
     is_due,
     released,
     replayed,
+    shares,
     withdraw,
 )
 from hymical.domain.destinations import DestinationState
-from hymical.domain.errors import NotFound, NotResendable
+from hymical.domain.errors import NotFound, NotReplayable, NotResendable
 from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, SubmissionId
 from hymical.domain.leases import Lease
 from hymical.domain.messages import Message
@@ -69,16 +70,18 @@ class MemoryDeliveryQueue:
         }
         lanes = list(rooms)[:limit]
         self._after = lanes[-1] if len(lanes) == limit else ""
-        share = -(-limit // len(lanes)) if lanes else 0
+        share = dict(zip(lanes, shares(limit, len(lanes)), strict=True))
         chosen = [
             delivery
             for lane in lanes
-            for delivery in sorted(due[lane], key=lambda one: (one.due_at, one.id))[: min(rooms[lane], share)]
-        ][:limit]
+            for delivery in sorted(due[lane], key=lambda one: (one.due_at, one.id))[
+                : min(rooms[lane], share[lane])
+            ]
+        ]
         taken = Counter(delivery.destination_id for delivery in chosen)
         return ClaimedBatch(
             deliveries=[self._claim(delivery, now, lease) for delivery in chosen],
-            more=len(lanes) == limit or any(count == share for count in taken.values()),
+            more=len(lanes) == limit or taken.items() & share.items() != set(),
             stranded=stranded,
         )
 
@@ -132,9 +135,10 @@ class MemoryDeliveryQueue:
         recorded = rows.attempts.get(key)
         known = recorded is not None and (recorded.outcome is not AttemptOutcome.LEASE_LOST or recorded.late)
         if one.attempt is not None and not known:
-            erased = delivery.failure_reason is Reason.SUBMISSION_DELETED
+            erased = not rows.messages[delivery.message_id].body
             rows.attempts[key] = replace(
                 one.attempt,
+                error=None if erased else one.attempt.error,
                 response_excerpt=None if erased else one.attempt.response_excerpt,
                 late=recorded is not None,
             )
@@ -157,7 +161,12 @@ class MemoryDeliveryQueue:
         delivery = self._store.rows.deliveries.get(delivery_id)
         if delivery is None:
             raise NotFound("delivery", delivery_id)
-        self._store.rows.deliveries[delivery_id] = replayed(delivery, self._clock.now())
+        fresh = replayed(delivery, self._clock.now())
+        if not self._store.rows.messages[delivery.message_id].body:
+            raise NotReplayable(delivery_id, delivery.state, Reason.SUBMISSION_DELETED)
+        if self._stranded(delivery.destination_id) is Reason.DESTINATION_DELETED:
+            raise NotReplayable(delivery_id, delivery.state, Reason.DESTINATION_DELETED)
+        self._store.rows.deliveries[delivery_id] = fresh
         self._store.ring()
 
     async def resend(self, delivery_id: DeliveryId, new_id: DeliveryId) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Row, case, literal, select
+from sqlalchemy import Row, case, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hymical.adapters.postgres.errors import translated
@@ -14,6 +14,7 @@ from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import attempts, deliveries, destination_trouble, destinations, messages
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.deliveries import (
+    FOR_GOOD,
     Attempt,
     AttemptOutcome,
     Delivered,
@@ -23,6 +24,7 @@ from hymical.domain.deliveries import (
     Later,
     Reason,
     Settlement,
+    shares,
     spends_allowance,
 )
 from hymical.domain.destinations import DestinationState
@@ -80,13 +82,13 @@ class PostgresDeliveryQueue:
                 await connection.execute(statement("promote"), {"now": now})
                 lanes = await self._next_lanes(connection, limit)
                 ours = [lane.destination_id for lane in lanes if lane.locked and lane.stranded is None]
-                share = -(-limit // len(ours)) if ours else 0
+                share = dict(zip(ours, shares(limit, len(ours)), strict=True))
                 claimed = [
                     self._claimed(row)
                     for row in (
                         await connection.execute(
                             statement("claim"),
-                            {"now": now, "lanes": ours, "share": share, "limit": limit, "lease": lease},
+                            {"now": now, "lanes": ours, "shares": list(share.values()), "lease": lease},
                         )
                         if ours
                         else ()
@@ -97,7 +99,7 @@ class PostgresDeliveryQueue:
             deliveries=claimed,
             more=len(lanes) == limit
             or not all(lane.locked for lane in lanes)
-            or any(count == share for count in taken.values()),
+            or taken.items() & share.items() != set(),
             stranded=[
                 (DestinationId(lane.destination_id), Reason(lane.stranded)) for lane in lanes if lane.stranded
             ],
@@ -138,10 +140,10 @@ class PostgresDeliveryQueue:
         }
         with translated():
             async with self._transactions.connection() as connection:
-                found = {row.id: row for row in await connection.execute(statement("settle"), parameters)}
+                found = {row.token: row for row in await connection.execute(statement("settle"), parameters)}
         return SettleReport(
-            verdicts=[Verdict(found[one.lease.delivery_id].verdict) for one in settled],
-            troubled={one.claimed.destination.id for one in settled if found[one.lease.delivery_id].troubled},
+            verdicts=[Verdict(found[one.lease.token].verdict) for one in settled],
+            troubled={one.claimed.destination.id for one in settled if found[one.lease.token].troubled},
         )
 
     async def release(self, leases: Sequence[Lease]) -> None:
@@ -156,7 +158,17 @@ class PostgresDeliveryQueue:
 
     async def replay(self, delivery_id: DeliveryId) -> None:
         parameters = {"now": self._clock.pinned(), "id": delivery_id}
-        query = select(deliveries.c.state, deliveries.c.failure_reason).where(deliveries.c.id == delivery_id)
+        query = (
+            select(
+                deliveries.c.state,
+                deliveries.c.failure_reason,
+                (func.length(messages.c.body) == 0).label("erased"),
+                destinations.c.deleted_at.is_not(None).label("deleted"),
+            )
+            .join(messages, messages.c.id == deliveries.c.message_id)
+            .join(destinations, destinations.c.id == deliveries.c.destination_id)
+            .where(deliveries.c.id == delivery_id)
+        )
         with translated():
             async with self._transactions.connection() as connection:
                 if (await connection.execute(statement("replay"), parameters)).all():
@@ -164,7 +176,10 @@ class PostgresDeliveryQueue:
                 found = (await connection.execute(query)).one_or_none()
         if found is None:
             raise NotFound("delivery", delivery_id)
-        raise NotReplayable(delivery_id, found.state, found.failure_reason)
+        reason = found.failure_reason
+        if found.state == DeliveryState.FAILED and reason not in FOR_GOOD and (found.erased or found.deleted):
+            reason = Reason.SUBMISSION_DELETED if found.erased else Reason.DESTINATION_DELETED
+        raise NotReplayable(delivery_id, found.state, reason)
 
     async def resend(self, delivery_id: DeliveryId, new_id: DeliveryId) -> None:
         parameters = {"now": self._clock.pinned(), "id": delivery_id, "new_id": new_id}

@@ -134,7 +134,7 @@ class Settings(BaseSettings):
     @field_validator("alert_webhook_secret")
     @classmethod
     def _signs(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
-        if (value is None) != (info.data.get("alert_webhook_url") is None):
+        if "alert_webhook_url" in info.data and (value is None) != (info.data["alert_webhook_url"] is None):
             raise ValueError(f"and {_PREFIX}ALERT_WEBHOOK_URL go together: set both, or neither")
         if value is not None and not is_signing_secret(Secret(value.get_secret_value())):
             raise ValueError("must be whsec_ and 24 to 64 bytes in base64")
@@ -145,7 +145,7 @@ class Settings(BaseSettings):
     def _are_keys(cls, value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
         for key in value:
             try:
-                holds = len(base64.urlsafe_b64decode(key.get_secret_value().encode()))
+                holds = len(base64.urlsafe_b64decode(key.get_secret_value()))
             except ValueError:
                 holds = 0
             if holds != _KEY_BYTES:

@@ -12,9 +12,9 @@ lane AS MATERIALIZED (
                 WHERE deliveries.state = 'processing' AND deliveries.due_at IS NOT NULL AND NOT deliveries.ready
                 AND deliveries.destination_id = destinations.id
             ),
-            cast(:share AS bigint)
+            chosen.share
         ) AS room
-    FROM unnest(cast(:lanes AS text[])) AS chosen (destination_id)
+    FROM unnest(cast(:lanes AS text[]), cast(:shares AS bigint[])) AS chosen (destination_id, share)
     JOIN destinations ON destinations.id = chosen.destination_id AND destinations.state = 'active'
     LEFT JOIN LATERAL (
         SELECT openings FROM destination_trouble WHERE destination_trouble.destination_id = destinations.id OFFSET 0
@@ -31,7 +31,6 @@ due AS MATERIALIZED (
         LIMIT greatest(lane.room, 0)
         FOR UPDATE SKIP LOCKED
     ) AS picked
-    LIMIT :limit
 ),
 lost AS (
     INSERT INTO attempts (delivery_id, number, started_at, outcome, late)

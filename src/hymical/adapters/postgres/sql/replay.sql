@@ -12,9 +12,11 @@ replayed AS (
         ready = TRUE,
         completed_at = NULL,
         failure_reason = NULL
-    FROM clock
+    FROM clock, messages, destinations
     WHERE deliveries.id = :id AND deliveries.state = 'failed'
     AND deliveries.failure_reason NOT IN ('destination_deleted', 'submission_deleted')
+    AND messages.id = deliveries.message_id AND length(messages.body) > 0
+    AND destinations.id = deliveries.destination_id AND destinations.deleted_at IS NULL
     RETURNING deliveries.id
 )
 SELECT pg_notify('hymical_deliveries', '') FROM replayed

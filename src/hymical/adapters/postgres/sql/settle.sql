@@ -29,7 +29,7 @@ settled AS (
         failure_reason = report.failure_reason
     FROM report, clock
     WHERE deliveries.id = report.id AND deliveries.lease_token = report.token
-    RETURNING deliveries.id
+    RETURNING deliveries.id, report.token
 ),
 recorded AS (
     INSERT INTO attempts (
@@ -37,13 +37,15 @@ recorded AS (
     )
     SELECT
         report.id, report.number, report.started_at, report.duration_ms, report.outcome,
-        report.response_status, report.error,
+        report.response_status,
         -- a receiver may have echoed what was erased meanwhile
-        CASE WHEN deliveries.failure_reason = 'submission_deleted' THEN NULL ELSE report.response_excerpt END,
+        CASE WHEN length(messages.body) > 0 THEN report.error END,
+        CASE WHEN length(messages.body) > 0 THEN report.response_excerpt END,
         report.remote_address,
         FALSE
     FROM report
     JOIN deliveries ON deliveries.id = report.id
+    JOIN messages ON messages.id = deliveries.message_id
     -- counting makes the update above come first: taken the other way round, a claim and a settle could wait for each other
     WHERE report.outcome IS NOT NULL AND (SELECT count(*) FROM settled) >= 0
     ON CONFLICT (delivery_id, number) DO UPDATE
@@ -59,7 +61,7 @@ recorded AS (
     WHERE attempts.outcome = 'lease_lost'
 )
 SELECT
-    report.id,
+    report.token,
     CASE
         WHEN settled.id IS NOT NULL THEN 'settled'
         WHEN EXISTS (
@@ -73,7 +75,8 @@ SELECT
     END AS verdict,
     trouble.destination_id IS NOT NULL AS troubled
 FROM report
-LEFT JOIN settled ON settled.id = report.id
+-- a delivery may be there twice, once from a holder that was overtaken
+LEFT JOIN settled ON settled.id = report.id AND settled.token = report.token
 LEFT JOIN deliveries ON deliveries.id = report.id
 LEFT JOIN LATERAL (
     SELECT destination_id FROM destination_trouble
