@@ -22,7 +22,7 @@ import uvloop
 from hymical.adapters.http.aiohttp_sender import AiohttpWebhookSender
 from hymical.adapters.http.egress import Egress
 from hymical.adapters.http.httpx_sender import HttpxWebhookSender
-from hymical.domain.deliveries import Accepted
+from hymical.domain.outcomes import Accepted
 from hymical.ports.deliveries import WebhookRequest, WebhookSender
 
 SENDERS: dict[str, type[HttpxWebhookSender | AiohttpWebhookSender]] = {

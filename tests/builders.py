@@ -3,18 +3,12 @@
 from datetime import datetime, timedelta
 
 from hymical.adapters.system.ids import SystemIds
-from hymical.domain.deliveries import (
-    Answer,
-    Attempt,
-    AttemptOutcome,
-    Delivery,
-    DeliveryState,
-    Outcome,
-)
+from hymical.domain.deliveries import Attempt, Delivery, DeliveryState
 from hymical.domain.destinations import Destination, DestinationState, NewDestination
 from hymical.domain.forms import Fields, Form, NewForm, Submission
 from hymical.domain.ids import FormId
 from hymical.domain.messages import Message, submission_message
+from hymical.domain.outcomes import Answer, AttemptOutcome, Outcome
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import Secret, SigningSecret, new_signing_secret
 from tests.clocks import START

@@ -26,29 +26,31 @@ from hymical.application.forms import EraseSubmission
 from hymical.domain.deliveries import (
     FOR_GOOD,
     WITHDRAWALS,
-    Accepted,
-    AttemptOutcome,
-    Blocked,
     DeliveryState,
     Failed,
-    Gone,
     Later,
-    LeaseLost,
-    Outcome,
-    OwnFault,
     Reason,
-    Refused,
-    Rejected,
     Settlement,
-    TimedOut,
-    Unreachable,
-    recorded_outcome,
     settle,
 )
 from hymical.domain.destinations import Destination, DestinationChange, DestinationState, Trouble
 from hymical.domain.errors import NotFound, NotReplayable, NotResendable
 from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, SubmissionId
 from hymical.domain.leases import Lease
+from hymical.domain.outcomes import (
+    Accepted,
+    AttemptOutcome,
+    Blocked,
+    Gone,
+    LeaseLost,
+    Outcome,
+    OwnFault,
+    Refused,
+    Rejected,
+    TimedOut,
+    Unreachable,
+    recorded_outcome,
+)
 from hymical.domain.retries import RetryPolicy
 from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, DeliveryView, Settled, Verdict
 from tests.builders import LEASE, an_attempt, ids

@@ -8,19 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from hymical.domain.deliveries import (
-    AttemptOutcome,
-    Delivered,
-    DeliveryState,
-    Failed,
-    Later,
-    Reason,
-    Settlement,
-    fan_out,
-)
+from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, Reason, Settlement, fan_out
 from hymical.domain.destinations import DestinationChange, DestinationState, Trouble
 from hymical.domain.errors import NotFound, NotReplayable, NotResendable
 from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken
+from hymical.domain.outcomes import AttemptOutcome
 from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, DeliveryView, Settled, Verdict
 from tests.builders import LEASE, a_message, a_submission, an_attempt, ids
 from tests.worlds import World

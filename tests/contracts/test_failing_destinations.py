@@ -16,18 +16,11 @@ from hymical.application.destinations import (
     SendTest,
     SetOperator,
 )
-from hymical.domain.deliveries import (
-    AttemptOutcome,
-    Delivered,
-    DeliveryState,
-    Failed,
-    Later,
-    Reason,
-    Settlement,
-)
+from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, Reason, Settlement
 from hymical.domain.destinations import Destination, DestinationChange, DestinationState, TroublePolicy
 from hymical.domain.errors import NotFound
 from hymical.domain.ids import OPERATOR
+from hymical.domain.outcomes import AttemptOutcome
 from hymical.domain.signing import Secret, new_signing_secret
 from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, Settled, Verdict
 from tests.builders import LEASE, an_attempt, ids

@@ -18,7 +18,7 @@ from hymical.adapters.http.aiohttp_sender import AiohttpWebhookSender
 from hymical.adapters.http.connections import MOST_IDLE
 from hymical.adapters.http.egress import Address, Egress, Resolver, ResolverFailingError, SystemResolver
 from hymical.adapters.http.httpx_sender import HttpxWebhookSender
-from hymical.domain.deliveries import (
+from hymical.domain.outcomes import (
     Accepted,
     Answer,
     Blocked,

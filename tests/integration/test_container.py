@@ -12,9 +12,10 @@ from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeli
 from hymical.adapters.memory.store import MemoryStore
 from hymical.adapters.memory.transactions import MemoryWakeUps
 from hymical.adapters.system.clock import SystemClock
-from hymical.domain.deliveries import Accepted, Answer, DeliveryState
+from hymical.domain.deliveries import DeliveryState
 from hymical.domain.forms import NewForm, PostedForm, Receipt
 from hymical.domain.ids import FormId
+from hymical.domain.outcomes import Accepted, Answer
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings

@@ -13,8 +13,9 @@ from sqlalchemy import text
 
 from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.transactions import create_engine
-from hymical.domain.deliveries import AttemptOutcome, Delivered, DeliveryState, Later
+from hymical.domain.deliveries import Delivered, DeliveryState, Later
 from hymical.domain.errors import NotReplayable
+from hymical.domain.outcomes import AttemptOutcome
 from hymical.ports.deliveries import ClaimedDelivery, Settled, Verdict
 from tests.builders import LEASE, an_attempt
 from tests.clocks import START

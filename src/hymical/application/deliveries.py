@@ -7,21 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hymical.domain.deliveries import (
-    Answer,
-    Attempt,
-    AttemptOutcome,
-    Delivered,
-    Failed,
-    LeaseLost,
-    OwnFault,
-    Reason,
-    Settlement,
-    fan_out,
-    recorded_outcome,
-    settle,
-    showed,
-)
+from hymical.domain.deliveries import Attempt, Delivered, Failed, Reason, Settlement, fan_out, settle, showed
 from hymical.domain.destinations import (
     DestinationEvent,
     DestinationState,
@@ -33,6 +19,7 @@ from hymical.domain.destinations import (
 from hymical.domain.errors import NotFound, StorageUnavailable
 from hymical.domain.ids import OPERATOR, DeliveryId, DestinationId
 from hymical.domain.messages import Message, delivery_failed_message, destination_event_message
+from hymical.domain.outcomes import Answer, AttemptOutcome, LeaseLost, OwnFault, recorded_outcome
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import signature_headers
 from hymical.ports.clock import Clock

@@ -6,18 +6,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from hymical.domain.deliveries import (
-    Answer,
-    Attempt,
-    Delivery,
-    DeliveryState,
-    Reason,
-    Settlement,
-)
+from hymical.domain.deliveries import Attempt, Delivery, DeliveryState, Reason, Settlement
 from hymical.domain.destinations import Destination, DestinationState
 from hymical.domain.ids import DeliveryId, DestinationId, FormId, SubmissionId
 from hymical.domain.leases import Lease
 from hymical.domain.messages import Message
+from hymical.domain.outcomes import Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from hymical.adapters.http.answers import Patience, Response, Route, answered
-from hymical.domain.deliveries import Accepted, TimedOut
+from hymical.domain.outcomes import Accepted, TimedOut
 
 PATIENCE = Patience(connect=1, total=2)
 

@@ -15,23 +15,11 @@ from hymical.application.deliveries import (
     SettleFinished,
     ShowDelivery,
 )
-from hymical.domain.deliveries import (
-    Accepted,
-    Answer,
-    AttemptOutcome,
-    Delivered,
-    DeliveryState,
-    Failed,
-    Gone,
-    Later,
-    Outcome,
-    Reason,
-    Refused,
-    TimedOut,
-)
+from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, Reason
 from hymical.domain.destinations import DestinationState, TroublePolicy, check_headers
 from hymical.domain.errors import InvalidValue, NotFound, NotReplayable
 from hymical.domain.ids import DeliveryId
+from hymical.domain.outcomes import Accepted, Answer, AttemptOutcome, Gone, Outcome, Refused, TimedOut
 from hymical.domain.signing import Secret, SigningSecret, signature_headers
 from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, Settled, Verdict, WebhookRequest
 from tests.builders import LEASE, POLICY, an_answer, ids

@@ -12,31 +12,18 @@ from hypothesis import strategies as st
 from hymical.domain.deliveries import (
     FOR_GOOD,
     WITHDRAWALS,
-    Accepted,
-    AttemptOutcome,
-    Blocked,
     Delivered,
     Delivery,
     DeliveryState,
     Failed,
-    Gone,
     Later,
-    LeaseLost,
-    Outcome,
-    OwnFault,
     Reason,
-    Refused,
-    Rejected,
     Settlement,
-    TimedOut,
-    Unreachable,
     claim,
     ended,
     fan_out,
     holds,
     is_due,
-    judge_status,
-    recorded_outcome,
     released,
     replayed,
     settle,
@@ -49,6 +36,21 @@ from hymical.domain.destinations import DestinationState, Seen
 from hymical.domain.errors import NotReplayable
 from hymical.domain.ids import DeliveryId, LeaseToken
 from hymical.domain.leases import Lease
+from hymical.domain.outcomes import (
+    Accepted,
+    AttemptOutcome,
+    Blocked,
+    Gone,
+    LeaseLost,
+    Outcome,
+    OwnFault,
+    Refused,
+    Rejected,
+    TimedOut,
+    Unreachable,
+    judge_status,
+    recorded_outcome,
+)
 from hymical.domain.retries import RetryPolicy
 from tests.builders import LEASE, POLICY, a_delivery, a_destination, a_message
 from tests.clocks import START

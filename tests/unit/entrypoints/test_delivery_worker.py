@@ -9,12 +9,13 @@ import pytest
 
 from hymical.adapters.system.ids import SystemIds
 from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
-from hymical.domain.deliveries import Accepted, Answer, Delivery, DeliveryState, Reason
+from hymical.domain.deliveries import Delivery, DeliveryState, Reason
 from hymical.domain.destinations import TroublePolicy
 from hymical.domain.errors import StorageUnavailable
 from hymical.domain.ids import DeliveryId, DestinationId, SubmissionId
 from hymical.domain.leases import Lease
 from hymical.domain.messages import Message
+from hymical.domain.outcomes import Accepted, Answer
 from hymical.entrypoints.worker.deliveries import DeliveryWorker, Pace
 from hymical.ports.deliveries import ClaimedBatch, DeliveryQueue, Settled, SettleReport, WebhookRequest
 from tests.builders import LEASE, POLICY, an_answer

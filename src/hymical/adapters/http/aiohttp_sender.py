@@ -31,7 +31,7 @@ from hymical.adapters.http.connections import (
     verifying,
 )
 from hymical.adapters.http.egress import Address, Egress, TargetRefusedError
-from hymical.domain.deliveries import Answer
+from hymical.domain.outcomes import Answer
 from hymical.ports.deliveries import WebhookRequest
 
 _END_OF_HEAD = b"\r\n\r\n"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from hymical.adapters.http.egress import EgressError, NameNotFoundError, ResolverFailingError
-from hymical.domain.deliveries import (
+from hymical.domain.outcomes import (
     Accepted,
     Answer,
     Blocked,

@@ -27,7 +27,7 @@ from hymical.adapters.http.connections import (
     verifying,
 )
 from hymical.adapters.http.egress import Address, Egress, TargetRefusedError
-from hymical.domain.deliveries import Answer
+from hymical.domain.outcomes import Answer
 from hymical.ports.deliveries import WebhookRequest
 
 

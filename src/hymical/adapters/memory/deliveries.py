@@ -10,7 +10,6 @@ from hymical.adapters.memory.store import MemoryStore
 from hymical.domain.deliveries import (
     WITHDRAWALS,
     Attempt,
-    AttemptOutcome,
     Delivery,
     DeliveryState,
     Reason,
@@ -28,6 +27,7 @@ from hymical.domain.errors import NotFound, NotReplayable, NotResendable
 from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, SubmissionId
 from hymical.domain.leases import Lease
 from hymical.domain.messages import Message
+from hymical.domain.outcomes import AttemptOutcome
 from hymical.ports.clock import Clock
 from hymical.ports.deliveries import (
     ClaimedBatch,

@@ -12,6 +12,7 @@ from hymical.domain.forms import Form, Submission
 from hymical.domain.ids import DeliveryId, DestinationId, FormId, KeyId, MessageId, SubmissionId, WorkerId
 from hymical.domain.keys import Key
 from hymical.domain.messages import Message
+from hymical.ports.wakeups import Bell
 from hymical.ports.workers import WorkerView
 
 
@@ -38,7 +39,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.rows = Rows()
-        self.bells: set[asyncio.Event] = set()
+        self.bells: set[Bell] = set()
         self._turn = asyncio.Lock()
         self._open: ContextVar[list[None] | None] = ContextVar("open_transaction", default=None)
 
@@ -69,4 +70,4 @@ class MemoryStore:
 
     def _ring_all(self) -> None:
         for bell in self.bells:
-            bell.set()
+            bell.ring()

@@ -1,10 +1,10 @@
 """Transactions and wake-ups within one process."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from hymical.adapters.memory.store import MemoryStore
+from hymical.ports.wakeups import Bell
 
 
 class MemoryTransactions:
@@ -17,22 +17,6 @@ class MemoryTransactions:
         return self._store.begin()
 
 
-class MemoryBell:
-    """The port `Bell`."""
-
-    def __init__(self, rung: asyncio.Event) -> None:
-        self._rung = rung
-
-    async def wait(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._rung.wait()
-        except TimeoutError:
-            return False
-        self._rung.clear()
-        return True
-
-
 class MemoryWakeUps:
     """The port `WakeUps`."""
 
@@ -40,10 +24,10 @@ class MemoryWakeUps:
         self._store = store
 
     @asynccontextmanager
-    async def deliveries(self) -> AsyncIterator[MemoryBell]:
-        rung = asyncio.Event()
-        self._store.bells.add(rung)
+    async def deliveries(self) -> AsyncIterator[Bell]:
+        bell = Bell()
+        self._store.bells.add(bell)
         try:
-            yield MemoryBell(rung)
+            yield bell
         finally:
-            self._store.bells.discard(rung)
+            self._store.bells.discard(bell)

@@ -16,7 +16,6 @@ from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.deliveries import (
     FOR_GOOD,
     Attempt,
-    AttemptOutcome,
     Delivered,
     Delivery,
     DeliveryState,
@@ -32,6 +31,7 @@ from hymical.domain.errors import NotFound, NotReplayable, NotResendable
 from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, MessageId, SubmissionId
 from hymical.domain.leases import Lease
 from hymical.domain.messages import Message
+from hymical.domain.outcomes import AttemptOutcome
 from hymical.ports.clock import Clock
 from hymical.ports.deliveries import (
     ClaimedBatch,

@@ -9,28 +9,11 @@ from contextlib import asynccontextmanager
 
 import psycopg
 
+from hymical.ports.wakeups import Bell
+
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE = 10.0
 _PROBE_SECONDS = 30.0
-
-
-class PostgresBell:
-    """The port `Bell`."""
-
-    def __init__(self) -> None:
-        self._rung = asyncio.Event()
-
-    def ring(self) -> None:
-        self._rung.set()
-
-    async def wait(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._rung.wait()
-        except TimeoutError:
-            return False
-        self._rung.clear()
-        return True
 
 
 class PostgresWakeUps:
@@ -40,8 +23,8 @@ class PostgresWakeUps:
         self._database_url = database_url
 
     @asynccontextmanager
-    async def deliveries(self) -> AsyncIterator[PostgresBell]:
-        bell = PostgresBell()
+    async def deliveries(self) -> AsyncIterator[Bell]:
+        bell = Bell()
         listening = asyncio.create_task(self._listen("hymical_deliveries", bell))
         try:
             yield bell
@@ -50,7 +33,7 @@ class PostgresWakeUps:
             with contextlib.suppress(asyncio.CancelledError):
                 await listening
 
-    async def _listen(self, channel: str, bell: PostgresBell) -> None:
+    async def _listen(self, channel: str, bell: Bell) -> None:
         pause, lost = 0.1, False
         while True:
             try:
