@@ -2,11 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -333,6 +334,29 @@ def test_a_server_that_cannot_start_says_why_and_leaves_no_process(data_folder: 
         pytest.fail("started with nonsense")
 
     assert children() == before
+
+
+def test_an_interrupted_first_start_left_initdb_at_work_in_a_folder_that_was_being_removed(
+    data_folder: Path,
+) -> None:
+    found: list[int] = []
+
+    def initialises() -> bool:
+        for child in psutil.Process(owner.pid).children(recursive=True):
+            # others come and go
+            with suppress(psutil.NoSuchProcess):
+                found.extend([child.pid] if child.name() == "initdb" else [])
+        return bool(found)
+
+    command = [sys.executable, "-c", OWNER, str(data_folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as owner:
+        assert comes_true(initialises)
+        owner.send_signal(signal.SIGINT)
+        owner.wait()
+
+        assert not runs(found[0])
 
 
 def test_a_missing_wheel_is_named_with_what_installs_it(

@@ -101,7 +101,13 @@ class Postmaster:
             *(() if self.durable else ("--no-sync",)),
         ]
         with self.account.start(command, output=subprocess.PIPE) as initdb:
-            said, _ = initdb.communicate()
+            try:
+                said, _ = initdb.communicate()
+            finally:
+                # when interrupted: in a session of its own, it would go on while its folder is being removed
+                if initdb.poll() is None:
+                    initdb.terminate()
+                    initdb.wait()
         if initdb.returncode != 0:
             raise ServerFailed("initdb failed", said.decode(errors="replace"))
         incoming.rename(cluster)
