@@ -157,13 +157,9 @@ class Arrival:
     webhook_id: str
     body: bytes
     verified: bool
-    reused: bool
-    """Whether its connection had carried another request before."""
     answered: int | None = None
     took: float = 0.0
     """Seconds until the answer was written."""
-    broken_off: bool = False
-    """Whether the receiver ended the connection instead of answering."""
 
     @property
     def accepted(self) -> bool:
@@ -181,7 +177,6 @@ class Target:
         self.arrivals: list[Arrival] = []
         self._dice = dice
         self._listener: Receiver | None = None
-        self._connections = set[int]()
 
     @property
     def url(self) -> str:
@@ -216,7 +211,6 @@ class Target:
         listener = Receiver(behave, port=self._port)
         await listener.__aenter__()
         self._listener = listener
-        self._connections.clear()
 
     async def _refuse(self) -> None:
         listener, self._listener = self._listener, None
@@ -226,14 +220,6 @@ class Target:
     async def _behave(self, listener: Receiver, wire: Wire) -> None:
         # the receiver calls this before anything else can arrive
         arrival = self._noted(listener.requests[-1])
-        try:
-            await self._react(wire, arrival)
-        finally:
-            arrival.broken_off = arrival.answered is None and (
-                arrival.broken_off or self._listener is not listener
-            )
-
-    async def _react(self, wire: Wire, arrival: Arrival) -> None:
         match self.mood:
             case Mood.WELL:
                 await self._answers(wire, arrival, 200, after=self._dice.uniform(0, 0.1))
@@ -253,7 +239,6 @@ class Target:
                 at_once = self._dice.choice([0, len(head)])
                 await drip((head + b"." * 200)[at_once:], at_once=head[:at_once], gap=0.1)(wire)
             case Mood.RESETS | Mood.REFUSES:
-                arrival.broken_off = True
                 await reset(wire)
             case _:
                 assert_never(self.mood)
@@ -265,9 +250,7 @@ class Target:
             webhook_id=",".join(received.header("webhook-id")),
             body=received.body,
             verified=_verifies(received, self.secret),
-            reused=received.connection in self._connections,
         )
-        self._connections.add(received.connection)
         self.arrivals.append(arrival)
         return arrival
 
@@ -480,8 +463,6 @@ class Report:
     """By state."""
     attempts: int
     requests: int
-    second_tries: int
-    """Requests with a number for the second time, over a new connection: the kept one had gone stale."""
     duplicates: int
     """2xx beyond the first of a delivery."""
     lost_leases: int
@@ -493,7 +474,7 @@ class Report:
 
     def __str__(self) -> str:
         answers = f"{self.accepted} with 202, {self.turned_away} with 503, {self.unanswered} unanswered"
-        requests = f"{self.requests} requests seen, {self.second_tries} of them second tries"
+        requests = f"{self.requests} requests seen"
         lines = [
             f"seed           {self.seed}, {self.seconds:g} s",
             f"posts          {self.posts}: {answers}",
@@ -723,7 +704,6 @@ class _Run:
             deliveries=Counter(delivery.state for delivery in stored.deliveries),
             attempts=stored.attempt_rows,
             requests=len(arrivals),
-            second_tries=sum(is_second_try(seen) for seen in _by_number(arrivals).values()),
             duplicates=sum(count - 1 for count in accepted.values()),
             lost_leases=sum(one.lost for one in attempts),
             reported_late=sum(one.late for one in attempts),
@@ -810,7 +790,7 @@ def wrong_arrivals(arrivals: Sequence[Arrival], stored: Stored) -> Iterator[str]
     """Every webhook verified, has the bytes that were stored, and a number of its own that the history has."""
     deliveries = {delivery.id: delivery for delivery in stored.deliveries}
     for (delivery_id, attempt), seen in _by_number(arrivals).items():
-        if len(seen) > 1 and not is_second_try(seen):
+        if len(seen) > 1:
             yield f"{delivery_id}: {len(seen)} requests had the number {attempt}"
         if attempt not in stored.attempts.get(delivery_id, {}):
             yield f"{delivery_id}: a request had the number {attempt}, which is not in the history"
@@ -823,15 +803,6 @@ def wrong_arrivals(arrivals: Sequence[Arrival], stored: Stored) -> Iterator[str]
             yield f"{named}: there is no such delivery"
         elif (arrival.webhook_id, arrival.body) != (delivery.message_id, delivery.body):
             yield f"{named}: its id or its body is not the stored one"
-
-
-def is_second_try(seen: Sequence[Arrival]) -> bool:
-    """Whether an attempt's requests are those of a sender that found its kept connection stale.
-
-    It then asks once more over a new connection, within the same attempt; that the receiver had read the
-    first request before it broke the connection off, without a byte of an answer, the sender cannot know.
-    """
-    return len(seen) == 2 and seen[0].reused and seen[0].broken_off and not seen[1].reused
 
 
 def _by_number(arrivals: Sequence[Arrival]) -> Mapping[tuple[str, str], Sequence[Arrival]]:

@@ -27,6 +27,7 @@ from hymical.domain.outcomes import (
     OwnFault,
     Refused,
     Rejected,
+    Stale,
     TimedOut,
     Unreachable,
 )
@@ -143,6 +144,8 @@ def settle(delivery: Delivery, outcome: Outcome, policy: RetryPolicy, dice: floa
             return Failed(reason=Reason.GONE, disables_destination=True)
         case Blocked():
             return Failed(reason=Reason.BLOCKED_TARGET)
+        case Stale():
+            return Later(delay=timedelta(0), spends=False)
         case OwnFault():
             return Later(delay=policy.wait_after_fault(delivery.attempt_count, dice), spends=False)
         case LeaseLost():

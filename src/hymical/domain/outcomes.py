@@ -50,6 +50,14 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class Stale:
+    """A connection that was kept from an earlier request broke before any byte of an answer.
+
+    The receiver may have read the request, so that asking again is an attempt of its own.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Blocked:
     """The target may not be called."""
 
@@ -64,7 +72,9 @@ class LeaseLost:
     """Whoever held the lease was not heard of before it ended."""
 
 
-Outcome = Accepted | Refused | Rejected | Gone | TimedOut | Unreachable | Blocked | OwnFault | LeaseLost
+Outcome = (
+    Accepted | Refused | Rejected | Gone | TimedOut | Unreachable | Stale | Blocked | OwnFault | LeaseLost
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +117,7 @@ def recorded_outcome(outcome: Outcome) -> AttemptOutcome:
             return AttemptOutcome.HTTP_ERROR
         case TimedOut():
             return AttemptOutcome.TIMEOUT
-        case Unreachable() | OwnFault():
+        case Unreachable() | Stale() | OwnFault():
             return AttemptOutcome.NETWORK_ERROR
         case Blocked():
             return AttemptOutcome.BLOCKED_TARGET

@@ -46,6 +46,7 @@ from hymical.domain.outcomes import (
     OwnFault,
     Refused,
     Rejected,
+    Stale,
     TimedOut,
     Unreachable,
     judge_status,
@@ -163,6 +164,7 @@ def test_without_a_retry_after_nothing_is_asked_for() -> None:
         (Gone(), Failed(reason=Reason.GONE, disables_destination=True)),
         (Blocked(), Failed(reason=Reason.BLOCKED_TARGET)),
         (OwnFault(), Later(delay=5 * SECOND, spends=False)),
+        (Stale(), Later(delay=timedelta(0), spends=False)),
         (LeaseLost(), Later(delay=timedelta(0), spends=False)),
     ],
 )
@@ -181,6 +183,7 @@ def test_an_outcome_of_the_first_attempt_leads_to(outcome: Outcome, settlement: 
         (Gone(), Failed(reason=Reason.GONE, disables_destination=True)),
         (Blocked(), Failed(reason=Reason.BLOCKED_TARGET)),
         (OwnFault(), Later(delay=5 * SECOND, spends=False)),
+        (Stale(), Later(delay=timedelta(0), spends=False)),
         (LeaseLost(), Later(delay=timedelta(0), spends=False)),
     ],
 )
@@ -279,6 +282,7 @@ def test_lost_leases_do_not_matter_to_whoever_reports(outcome: Outcome) -> None:
         (TimedOut(), AttemptOutcome.TIMEOUT),
         (Unreachable(), AttemptOutcome.NETWORK_ERROR),
         (OwnFault(), AttemptOutcome.NETWORK_ERROR),
+        (Stale(), AttemptOutcome.NETWORK_ERROR),
         (Blocked(), AttemptOutcome.BLOCKED_TARGET),
         (LeaseLost(), AttemptOutcome.LEASE_LOST),
     ],

@@ -17,6 +17,7 @@ from hymical.domain.outcomes import (
     Blocked,
     Outcome,
     OwnFault,
+    Stale,
     TimedOut,
     Unreachable,
     judge_status,
@@ -38,6 +39,10 @@ _LONGEST_LOCATION = 300
 
 class NotConnectedInTimeError(Exception):
     """There was no connection when the time for it was over."""
+
+
+class StaleConnectionError(Exception):
+    """A kept connection broke before any byte of an answer."""
 
 
 class NotHttpError(Exception):
@@ -156,6 +161,8 @@ def _failure(error: Exception, patience: Patience) -> tuple[Outcome, str]:
             return Blocked(), f"may not be called: {error}"
         case NotConnectedInTimeError():
             return TimedOut(), f"no connection within {patience.connect:g} s"
+        case StaleConnectionError():
+            return Stale(), "the kept connection had gone stale; it is sent again at once, on a new one"
         case TimeoutError(errno=None):
             return TimedOut(), f"the total deadline of {patience.total:g} s passed"
         case OSError():

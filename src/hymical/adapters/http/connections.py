@@ -13,7 +13,14 @@ from typing import Generic, Protocol, TypeVar
 
 import certifi
 
-from hymical.adapters.http.answers import LOCAL_FAULTS, NotConnectedInTimeError, NotHttpError, Response, Route
+from hymical.adapters.http.answers import (
+    LOCAL_FAULTS,
+    NotConnectedInTimeError,
+    NotHttpError,
+    Response,
+    Route,
+    StaleConnectionError,
+)
 from hymical.adapters.http.egress import Address, Egress
 from hymical.ports.deliveries import WebhookRequest
 
@@ -77,16 +84,21 @@ class Connections(Generic[_Request]):
         self._idle: _Idle[_Request] = _Idle(most_idle)
 
     async def exchange(self, origin: Origin, request: _Request, route: Route) -> Response:
-        """Raises what `Connection.ask` and `Egress.addresses` raise, and `NotConnectedInTimeError`."""
+        """Raises what `Connection.ask` and `Egress.addresses` raise.
+
+        Also raises `NotConnectedInTimeError`, and `StaleConnectionError` for a kept connection that broke.
+        """
         kept = await self._idle.take(origin)
         if kept is not None:
             route.address = kept.address
             try:
                 return await self._ask(origin, kept.connection, request, route)
             except (OSError, NotHttpError):
-                # the receiver may have closed it while it was idle; a new connection tells
                 if kept.connection.received:
                     raise
+                # what was kept beside it is hardly better, and asking again must find a new connection
+                await self._idle.forget(origin)
+                raise StaleConnectionError from None
         return await self._ask(origin, await self._connect(origin, route), request, route)
 
     async def close(self) -> None:
@@ -203,6 +215,10 @@ class _Idle(Generic[_Request]):
         self._count += 1
         while self._by_origin and (self._count > self._most or self._longest_unused()[1].has_expired()):
             await self._close_one()
+
+    async def forget(self, origin: Origin) -> None:
+        while (kept := await self.take(origin)) is not None:
+            await kept.connection.aclose()
 
     async def close(self) -> None:
         self._most = 0
