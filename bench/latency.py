@@ -85,6 +85,7 @@ def _site(database_url: str) -> Iterator[LocalSite]:
         "FORMS_DATABASE_URL": database_url,
         "FORMS_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
         "FORMS_WORKER_POLL_SECONDS": "1h",
+        "FORMS_RATE_LIMIT_ENABLED": "false",
     }
     said: list[str] = []
 

@@ -9,6 +9,8 @@ from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeli
 from hymical.adapters.memory.destinations import MemoryDestinationHealth, MemoryDestinationRepository
 from hymical.adapters.memory.forms import MemoryFormRepository, MemorySubmissionRepository
 from hymical.adapters.memory.keys import MemoryKeyRepository
+from hymical.adapters.memory.limits import MemoryRateLimiter
+from hymical.adapters.memory.sources import MemorySourceKey
 from hymical.adapters.memory.store import MemoryStore
 from hymical.adapters.memory.transactions import MemoryTransactions, MemoryWakeUps
 from hymical.adapters.memory.workers import MemoryWorkerRegistry
@@ -16,6 +18,8 @@ from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, Postgr
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.keys import PostgresKeyRepository
+from hymical.adapters.postgres.limits import PostgresRateLimiter
+from hymical.adapters.postgres.sources import PostgresSourceKey
 from hymical.adapters.postgres.transactions import PostgresTransactions, create_engine
 from hymical.adapters.postgres.wakeups import PostgresWakeUps
 from hymical.adapters.postgres.workers import PostgresWorkerRegistry
@@ -26,6 +30,8 @@ from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue
 from hymical.ports.destinations import DestinationHealth, DestinationRepository
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.keys import KeyRepository
+from hymical.ports.limits import RateLimiter
+from hymical.ports.sources import SourceKey
 from hymical.ports.transactions import Transactions
 from hymical.ports.wakeups import WakeUps
 from hymical.ports.workers import WorkerRegistry
@@ -44,6 +50,8 @@ class World:
     health: DestinationHealth
     workers: WorkerRegistry
     keys: KeyRepository
+    limiter: RateLimiter
+    source_key: SourceKey
     queue: DeliveryQueue
     history: DeliveryHistory
 
@@ -83,6 +91,8 @@ def memory_world() -> World:
         health=MemoryDestinationHealth(store, clock),
         workers=MemoryWorkerRegistry(store, clock),
         keys=MemoryKeyRepository(store, clock),
+        limiter=MemoryRateLimiter(store, clock),
+        source_key=MemorySourceKey(bytes(range(32))),
         queue=MemoryDeliveryQueue(store, clock),
         history=MemoryDeliveryHistory(store),
     )
@@ -103,6 +113,8 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             health=PostgresDestinationHealth(connections, clock, cipher),
             workers=PostgresWorkerRegistry(connections, clock),
             keys=PostgresKeyRepository(connections, clock),
+            limiter=PostgresRateLimiter(connections, clock),
+            source_key=PostgresSourceKey(connections),
             queue=PostgresDeliveryQueue(connections, clock, cipher),
             history=PostgresDeliveryHistory(connections),
         )

@@ -57,13 +57,13 @@ async def test_the_intake_knows_forms_with_their_destinations(world: World) -> N
     here = await world.destinations.add(a_new_destination("one", "https://example.com/1"))
     there = await world.destinations.add(a_new_destination("one", "https://example.com/2"))
 
-    desk = await world.forms.intake({FormId("one"), FormId("two"), FormId("missing")})
+    desk = await world.forms.intake({FormId("one"), FormId("two"), FormId("missing")}, {1, 2})
 
     assert desk.now == world.clock.now()
     assert desk.intakes.keys() == {"one", "two"}
     assert desk.intakes[FormId("one")].destinations == (here, there)
     assert desk.intakes[FormId("two")].destinations == ()
-    assert (await world.forms.intake({FormId("missing")})).intakes == {}
+    assert (await world.forms.intake({FormId("missing")}, ())).intakes == {}
 
 
 async def test_submissions_are_listed_the_newest_first(world: World) -> None:
@@ -72,8 +72,8 @@ async def test_submissions_are_listed_the_newest_first(world: World) -> None:
     new = [a_submission("one"), a_submission("two"), a_submission("one")]
     await world.submissions.add(new)
 
-    everything = await world.submissions.page(form_id=None, before=None, limit=10)
-    of_one = await world.submissions.page(form_id=FormId("one"), before=new[2].id, limit=10)
+    everything = await world.submissions.page(form_id=None, spam=False, before=None, limit=10)
+    of_one = await world.submissions.page(form_id=FormId("one"), spam=False, before=new[2].id, limit=10)
 
     assert list(everything) == new[::-1]
     assert list(of_one) == [new[0]]

@@ -37,11 +37,74 @@ def test_a_form_is_created_shown_and_listed(site: Site) -> None:
         "id": "new-form_1",
         "name": "Fragen an Zoë",
         "is_active": True,
+        "redirect_url": None,
+        "allowed_origins": [],
+        "honeypot_field": None,
+        "duplicate_window_seconds": None,
         "created_at": created["created_at"],
     }
     assert INSTANT.fullmatch(created["created_at"])
     assert site.read("/forms/new-form_1") == created
     assert created in site.read("/forms")["items"]
+
+
+def test_a_form_is_changed_closed_opened_and_deleted(site: Site) -> None:
+    site.make_form(form_id="changing-form")
+    before = site.read("/forms/changing-form")
+    rules = {
+        "redirect_url": "https://example.com/thanks",
+        "allowed_origins": ["https://EXAMPLE.com/", "http://localhost:3000"],
+        "honeypot_field": "website",
+        "duplicate_window_seconds": 60,
+    }
+
+    changed = site.management.patch("/forms/changing-form", json=rules)
+    assert changed.status_code == 200
+    assert changed.json() == before | rules | {
+        "allowed_origins": ["https://example.com", "http://localhost:3000"]
+    }
+    assert site.read("/forms/changing-form") == changed.json()
+
+    assert site.management.patch("/forms/changing-form", json={"is_active": False}).status_code == 200
+    assert site.public.post("/f/changing-form", data={"a": "1"}).status_code == 409
+    opened = site.management.patch("/forms/changing-form", json={"is_active": True, "redirect_url": None})
+    assert opened.json()["redirect_url"] is None
+    assert opened.json()["honeypot_field"] == "website"
+
+    kept = site.post({"a": "1"}, form_id="changing-form")
+    assert (
+        "is_active"
+        in problem(site.management.delete("/forms/changing-form"), 409, "form_not_empty")["detail"]
+    )
+    site.management.delete(f"/submissions/{kept}")
+    assert site.management.delete("/forms/changing-form").status_code == 204
+    assert site.management.get("/forms/changing-form").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"redirect_url": "javascript:alert(1)"}, "redirect_url"),
+        ({"redirect_url": "/relative"}, "redirect_url"),
+        ({"allowed_origins": ["example.com"]}, "allowed_origins"),
+        ({"allowed_origins": ["https://example.com/path"]}, "allowed_origins"),
+        ({"honeypot_field": ""}, "honeypot_field"),
+        ({"duplicate_window_seconds": -1}, "duplicate_window_seconds"),
+        ({"id": "other"}, "id"),
+    ],
+)
+def test_a_change_of_a_form_that_breaks_a_rule_changes_nothing(
+    site: Site, change: dict[str, object], field: str
+) -> None:
+    form_id = f"keeps-{abs(hash(str(change))) % 10**9}"
+    site.make_form(form_id=form_id)
+    before = site.read(f"/forms/{form_id}")
+
+    refused = site.management.patch(f"/forms/{form_id}", json={"is_active": False} | change)
+
+    assert field in str(problem(refused, 422, "invalid_request")["errors"])
+    assert site.read(f"/forms/{form_id}") == before
 
 
 def test_an_id_is_taken_once(site: Site) -> None:
@@ -320,6 +383,7 @@ def test_a_submission_is_shown_with_its_fields_in_order(site: Site) -> None:
         "form_id": "shown",
         "received_at": shown["received_at"],
         "field_count": 3,
+        "is_spam": False,
         "fields": fields,
     }
     assert list(shown["fields"]) == list(fields)

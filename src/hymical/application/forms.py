@@ -1,17 +1,34 @@
 """Forms and what is posted to them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
 
-from hymical.domain.deliveries import Delivery, fan_out
+from hymical.domain.deliveries import fan_out
 from hymical.domain.errors import FormNotFound, PostRefused
-from hymical.domain.forms import Form, NewForm, PostedForm, Receipt, Submission, accept, receipt
+from hymical.domain.forms import (
+    Earlier,
+    Form,
+    NewForm,
+    PostedForm,
+    Receipt,
+    Submission,
+    accept,
+    as_earlier,
+    next_address,
+    receipt,
+    receipt_of_earlier,
+    repeats,
+    repetition_lock,
+)
 from hymical.domain.ids import FormId, SubmissionId
-from hymical.domain.limits import IntakeLimits
-from hymical.domain.messages import Message, submission_message
+from hymical.domain.limits import IntakeLimits, RateLimits
+from hymical.domain.messages import submission_message
 from hymical.ports.deliveries import DeliveryQueue
-from hymical.ports.forms import FormRepository, SubmissionRepository
+from hymical.ports.forms import FormRepository, IntakeDesk, SubmissionRepository
 from hymical.ports.ids import Ids
+from hymical.ports.limits import Asked, Bucket, Decision, RateLimiter, form_key
 from hymical.ports.transactions import Transactions
 
 
@@ -19,7 +36,9 @@ from hymical.ports.transactions import Transactions
 class AcceptPosts:
     """Stores posts and the deliveries they owe, all in one transaction, and wakes the workers with it.
 
-    Each post gets its receipt, or the refusal that it earned; a refused one takes nothing from its neighbours.
+    Each post first takes from the rate limits, also one that is refused for another reason then. It gets its
+    receipt, or the refusal that it earned; a refused one takes nothing from its neighbours. One
+    that repeats another gets that one's receipt, and is not stored.
 
     Raises:
         StorageUnavailable: nothing was stored, as far as can be known.
@@ -30,40 +49,113 @@ class AcceptPosts:
     queue: DeliveryQueue
     transactions: Transactions
     ids: Ids
+    limiter: RateLimiter
     limits: IntakeLimits
+    rate_limits: RateLimits
+    duplicate_window: timedelta
 
     async def __call__(self, posts: Sequence[PostedForm]) -> Sequence[Receipt | PostRefused]:
-        answers: list[Receipt | PostRefused] = []
-        submissions: list[Submission] = []
-        messages: list[Message] = []
-        owed: list[Delivery] = []
         async with self.transactions.begin():
-            desk = await self.forms.intake({post.form_id for post in posts})
-            for post in posts:
-                intake = desk.intakes.get(post.form_id)
-                if intake is None:
-                    answers.append(FormNotFound(post.form_id))
+            desk = await self.forms.intake(
+                {post.form_id for post in posts}, {repetition_lock(post) for post in posts}
+            )
+            decisions = await self._spend(posts, desk)
+            judged = [
+                decision.refusal or self._judge(post, desk)
+                for post, decision in zip(posts, decisions, strict=True)
+            ]
+            candidates = [one for one in judged if isinstance(one, Submission)]
+            known = _Repetitions(
+                await self.submissions.earlier(candidates, self.duplicate_window) if candidates else {}
+            )
+            new: list[Submission] = []
+            answers: list[Receipt | PostRefused] = []
+            for post, one, decision in zip(posts, judged, decisions, strict=True):
+                if isinstance(one, PostRefused):
+                    answers.append(one)
                     continue
+                continue_at = next_address(desk.intakes[post.form_id].form, post)
                 try:
-                    submission = accept(
-                        intake.form,
-                        post,
-                        limits=self.limits,
-                        submission_id=self.ids.submission(),
-                        received_at=desk.now,
-                    )
+                    earlier = known.of(one)
                 except PostRefused as refusal:
                     answers.append(refusal)
                     continue
-                message = submission_message(submission, self.ids.message())
-                submissions.append(submission)
-                messages.append(message)
-                owed += fan_out(message, intake.destinations, now=desk.now, new_id=self.ids.delivery)
-                answers.append(receipt(submission))
-            if submissions:
-                await self.submissions.add(submissions)
-                await self.queue.owe(messages, owed)
+                if earlier is None:
+                    new.append(one)
+                    told = receipt(one, continue_at)
+                else:
+                    told = receipt_of_earlier(earlier, one.form_id, continue_at)
+                answers.append(replace(told, standing=decision.source))
+            await self._store(new, desk)
         return answers
+
+    async def _spend(self, posts: Sequence[PostedForm], desk: IntakeDesk) -> Sequence[Decision]:
+        of_source, of_form = self.rate_limits.source, self.rate_limits.form
+        if of_source is None and of_form is None:
+            return [Decision()] * len(posts)
+        return await self.limiter.spend(
+            [
+                Asked(
+                    source=Bucket(key=post.source, limit=of_source) if of_source and post.source else None,
+                    # an id that was made up gets no bucket of its own
+                    form=Bucket(key=form_key(post.form_id), limit=of_form)
+                    if of_form and post.form_id in desk.intakes
+                    else None,
+                )
+                for post in posts
+            ]
+        )
+
+    def _judge(self, post: PostedForm, desk: IntakeDesk) -> Submission | PostRefused:
+        intake = desk.intakes.get(post.form_id)
+        if intake is None:
+            return FormNotFound(post.form_id)
+        try:
+            return accept(
+                intake.form,
+                post,
+                limits=self.limits,
+                duplicate_window=self.duplicate_window,
+                submission_id=self.ids.submission(),
+                received_at=desk.now,
+            )
+        except PostRefused as refusal:
+            return refusal
+
+    async def _store(self, new: Sequence[Submission], desk: IntakeDesk) -> None:
+        if not new:
+            return
+        await self.submissions.add(new)
+        wanted = [one for one in new if not one.is_spam]
+        messages = [submission_message(one, self.ids.message()) for one in wanted]
+        owed = [
+            delivery
+            for one, message in zip(wanted, messages, strict=True)
+            for delivery in fan_out(
+                message, desk.intakes[one.form_id].destinations, now=desk.now, new_id=self.ids.delivery
+            )
+        ]
+        if messages:
+            await self.queue.owe(messages, owed)
+
+
+class _Repetitions:
+    """What posts of one batch repeat: a stored submission, or one of the same batch."""
+
+    def __init__(self, stored: Mapping[SubmissionId, Earlier]) -> None:
+        self._stored = stored
+        self._in_batch: dict[object, Earlier] = {}
+
+    def of(self, submission: Submission) -> Earlier | None:
+        """Raises `IdempotencyConflict`."""
+        stored = self._stored.get(submission.id)
+        if stored is not None:
+            return repeats(submission, stored)
+        key = (submission.form_id, submission.idempotency_key or submission.duplicate_key)
+        if key[1] is None:
+            return None
+        before = self._in_batch.setdefault(key, as_earlier(submission))
+        return None if before.submission_id == submission.id else repeats(submission, before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +187,53 @@ class ListForms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeForm:
+    """Changes a form's name, state or rules, field by field. Raises `NotFound` or `InvalidValue`."""
+
+    forms: FormRepository
+    transactions: Transactions
+
+    async def __call__(self, form_id: FormId, changes: Mapping[str, Any]) -> Form:
+        async with self.transactions.begin():
+            form = replace(await self.forms.lock(form_id), **changes)
+            await self.forms.save(form)
+        return form
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteForm:
+    """Removes a form that holds no submissions, with its destinations. Raises `NotFound` or `FormNotEmpty`."""
+
+    forms: FormRepository
+    transactions: Transactions
+
+    async def __call__(self, form_id: FormId) -> None:
+        async with self.transactions.begin():
+            await self.forms.delete(form_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkGood:
+    """Takes a submission out of the spam and delivers it, once. Raises `NotFound` or `NotSpam`."""
+
+    forms: FormRepository
+    submissions: SubmissionRepository
+    queue: DeliveryQueue
+    transactions: Transactions
+    ids: Ids
+
+    async def __call__(self, submission_id: SubmissionId) -> Submission:
+        async with self.transactions.begin():
+            submission = await self.submissions.mark_good(submission_id)
+            desk = await self.forms.intake({submission.form_id}, ())
+            message = submission_message(submission, self.ids.message())
+            destinations = desk.intakes[submission.form_id].destinations
+            owed = fan_out(message, destinations, now=desk.now, new_id=self.ids.delivery)
+            await self.queue.owe([message], owed)
+        return submission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShowSubmission:
     """Raises `NotFound`."""
 
@@ -120,11 +259,11 @@ class EraseSubmission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListSubmissions:
-    """The newest first."""
+    """The newest first: spam, or what is not."""
 
     submissions: SubmissionRepository
 
     async def __call__(
-        self, *, form_id: FormId | None, before: str | None, limit: int
+        self, *, form_id: FormId | None, spam: bool, before: str | None, limit: int
     ) -> Sequence[Submission]:
-        return await self.submissions.page(form_id=form_id, before=before, limit=limit)
+        return await self.submissions.page(form_id=form_id, spam=spam, before=before, limit=limit)

@@ -1,6 +1,7 @@
 """Everything that Hymical refuses, as one tree; errors carry facts, the edges find the words."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 
 class HymicalError(Exception):
@@ -19,6 +20,21 @@ class FormNotFound(PostRefused):
 @dataclass(eq=False)
 class FormClosed(PostRefused):
     form_id: str
+
+
+@dataclass(eq=False)
+class OriginNotAllowed(PostRefused):
+    """The form has a list of origins, and the page that posted is of none of them."""
+
+    origin: str
+
+
+class InvalidIdempotencyKey(PostRefused):
+    pass
+
+
+class IdempotencyConflict(PostRefused):
+    """The key was used before, with other content."""
 
 
 @dataclass(eq=False)
@@ -47,6 +63,13 @@ class UndecodableText(PostRefused):
 
 class EmptySubmission(PostRefused):
     pass
+
+
+@dataclass(eq=False)
+class RateLimited(PostRefused):
+    """Too many posts; `retry_after` is in whole seconds, and a post is allowed once it is over."""
+
+    retry_after: timedelta
 
 
 @dataclass(eq=False)
@@ -93,6 +116,20 @@ class NotFound(HymicalError):
 class AlreadyExists(HymicalError):
     kind: str
     id: str
+
+
+@dataclass(eq=False)
+class FormNotEmpty(HymicalError):
+    """A form that holds submissions is not deleted."""
+
+    form_id: str
+
+
+@dataclass(eq=False)
+class NotSpam(HymicalError):
+    """Only a submission that is kept as spam can be marked good, and only once."""
+
+    submission_id: str
 
 
 @dataclass(eq=False)

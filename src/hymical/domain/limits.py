@@ -1,6 +1,9 @@
-"""How much one post may hold."""
+"""How much one post may hold, and how many may come."""
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+_SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,3 +14,68 @@ class IntakeLimits:
     max_fields: int = 100
     max_field_name_length: int = 128
     max_field_value_length: int = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """`requests` at once, and then one for each part of `window` that is its share; both are positive."""
+
+    requests: int
+    window: timedelta
+
+    @property
+    def interval(self) -> timedelta:
+        """Between two requests at the steady rate; rounded up, so that the rate is never exceeded."""
+        return -(-self.window // self.requests)
+
+    @property
+    def burst(self) -> timedelta:
+        """How far ahead of the time a bucket may be spent."""
+        return self.interval * self.requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimits:
+    """For each source of posts, and for each form; None does not limit."""
+
+    source: RateLimit | None = None
+    form: RateLimit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is told about a bucket, to one who has asked it.
+
+    `remaining` would be allowed at once; after `reset` the bucket is full again. `retry_after` is zero for
+    one who was allowed; else it is in whole seconds, at least one, and a request is allowed once it is over.
+    """
+
+    limit: RateLimit
+    allowed: bool
+    remaining: int
+    reset: timedelta
+    retry_after: timedelta
+
+
+def spend(tat: datetime | None, now: datetime, limit: RateLimit, asked: int) -> tuple[int, datetime]:
+    """How many of `asked` requests are allowed now, the first ones, and until when the bucket is spent then.
+
+    The generic cell rate algorithm (ITU-T I.371): `tat`, the theoretical arrival time, is the instant at which
+    the bucket is full again; None and all that is past are a full one. What is refused spends nothing.
+    """
+    spent_until = now if tat is None else max(tat, now)
+    allowed = min(asked, max(0, (now + limit.burst - spent_until) // limit.interval))
+    return allowed, spent_until + allowed * limit.interval
+
+
+def standing(tat: datetime, now: datetime, limit: RateLimit, *, allowed: bool) -> Standing:
+    """What the last one to ask is told when `spend` has left the bucket at `tat`."""
+    remaining, _ = spend(tat, now, limit, limit.requests)
+    wait = tat + limit.interval - limit.burst - now
+    return Standing(
+        limit=limit,
+        allowed=allowed,
+        remaining=remaining,
+        reset=max(tat - now, timedelta(0)),
+        retry_after=timedelta(0) if allowed else max(-(-wait // _SECOND), 1) * _SECOND,
+    )

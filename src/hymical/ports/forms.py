@@ -1,12 +1,12 @@
 """Where forms and their submissions are kept."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from hymical.domain.destinations import Destination
-from hymical.domain.forms import Form, NewForm, Submission
+from hymical.domain.forms import Earlier, Form, NewForm, Submission
 from hymical.domain.ids import FormId, SubmissionId
 
 
@@ -39,13 +39,52 @@ class FormRepository(Protocol):
         """Forms by id, those behind `after`, at most `limit`."""
         ...
 
-    async def intake(self, form_ids: Collection[FormId]) -> IntakeDesk:
-        """Everything about these forms that a post to them needs; unknown ids are left out."""
+    async def lock(self, form_id: FormId) -> Form:
+        """A form that nobody else changes until the transaction ends. Raises `NotFound`."""
+        ...
+
+    async def save(self, form: Form) -> None:
+        """Keeps a form that was locked as it is now."""
+        ...
+
+    async def delete(self, form_id: FormId) -> None:
+        """Removes a form with its destinations.
+
+        Raises:
+            NotFound: there is no such form.
+            FormNotEmpty: it holds submissions.
+        """
+        ...
+
+    async def intake(self, form_ids: Collection[FormId], repetition_locks: Collection[int]) -> IntakeDesk:
+        """Everything about these forms that a post to them needs; unknown ids are left out.
+
+        Until the transaction ends no other holds one of the `repetition_locks`, so that of posts which repeat
+        each other the second finds the first.
+        """
         ...
 
 
 class SubmissionRepository(Protocol):
     async def add(self, submissions: Sequence[Submission]) -> None: ...
+
+    async def earlier(
+        self, submissions: Sequence[Submission], window: timedelta
+    ) -> Mapping[SubmissionId, Earlier]:
+        """What these repeat: by idempotency key whenever it was, else by `duplicate_key` within the window.
+
+        Those that repeat nothing are left out. A form's own window counts before `window`.
+        """
+        ...
+
+    async def mark_good(self, submission_id: SubmissionId) -> Submission:
+        """Takes a submission out of the spam, once.
+
+        Raises:
+            NotFound: there is no such submission.
+            NotSpam: it is not kept as spam (any more).
+        """
+        ...
 
     async def get(self, submission_id: SubmissionId) -> Submission:
         """Raises `NotFound`."""
@@ -55,6 +94,8 @@ class SubmissionRepository(Protocol):
         """Removes its values, from its messages and from what receivers answered too. Raises `NotFound`."""
         ...
 
-    async def page(self, *, form_id: FormId | None, before: str | None, limit: int) -> Sequence[Submission]:
-        """The newest first, those older than the one with the id `before`, at most `limit`."""
+    async def page(
+        self, *, form_id: FormId | None, spam: bool, before: str | None, limit: int
+    ) -> Sequence[Submission]:
+        """Spam, or what is not: the newest first, those older than the one with the id `before`."""
         ...

@@ -1,12 +1,14 @@
 """Posts are judged one by one and stored all together."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 
 from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeliveryQueue
 from hymical.adapters.memory.destinations import MemoryDestinationRepository
 from hymical.adapters.memory.forms import MemoryFormRepository, MemorySubmissionRepository
+from hymical.adapters.memory.limits import MemoryRateLimiter
 from hymical.adapters.memory.store import MemoryStore
 from hymical.adapters.memory.transactions import MemoryTransactions
 from hymical.application.forms import (
@@ -29,7 +31,7 @@ from hymical.domain.errors import (
 )
 from hymical.domain.forms import PostedForm, Receipt
 from hymical.domain.ids import FormId, SubmissionId
-from hymical.domain.limits import IntakeLimits
+from hymical.domain.limits import IntakeLimits, RateLimits
 from hymical.domain.messages import Message
 from hymical.ports.deliveries import DeliveryFilter, DeliveryHistory, DeliveryQueue
 from tests.builders import LEASE, a_new_destination, a_new_form, ids
@@ -44,7 +46,10 @@ def accept_posts_of(world: World) -> AcceptPosts:
         queue=world.queue,
         transactions=world.transactions,
         ids=ids,
+        limiter=world.limiter,
         limits=IntakeLimits(),
+        rate_limits=RateLimits(),
+        duplicate_window=timedelta(0),
     )
 
 
@@ -54,7 +59,7 @@ def a_post(form_id: str = "contact", *values: str) -> PostedForm:
 
 async def stored_values(world: World) -> list[str]:
     """Of all submissions, the newest last."""
-    submissions = await world.submissions.page(form_id=None, before=None, limit=100)
+    submissions = await world.submissions.page(form_id=None, spam=False, before=None, limit=100)
     return [submission.fields[0][1][0] for submission in reversed(submissions)]
 
 
@@ -96,7 +101,7 @@ async def test_each_post_of_a_mixed_batch_gets_its_own_answer_in_order() -> None
     assert closed.form_id == "closed"
     assert isinstance(empty, EmptySubmission)
     assert await stored_values(world) == ["first", "second"]
-    kept = await world.submissions.page(form_id=None, before=None, limit=10)
+    kept = await world.submissions.page(form_id=None, spam=False, before=None, limit=10)
     assert [answer.submission_id for answer in (second, first) if isinstance(answer, Receipt)] == [
         submission.id for submission in kept
     ]
@@ -173,14 +178,17 @@ async def test_deliveries_that_cannot_be_stored_leave_no_submission() -> None:
             queue=queue,
             transactions=MemoryTransactions(store),
             ids=ids,
+            limiter=MemoryRateLimiter(store, clock),
             limits=IntakeLimits(),
+            rate_limits=RateLimits(),
+            duplicate_window=timedelta(0),
         )
 
     with pytest.raises(StorageUnavailable):
         await accept_posts(QueueThatFails(store, clock))([a_post("contact", "1")])
 
     history: DeliveryHistory = MemoryDeliveryHistory(store)
-    assert not await submissions.page(form_id=None, before=None, limit=10)
+    assert not await submissions.page(form_id=None, spam=False, before=None, limit=10)
     assert not await history.page(DeliveryFilter(), before=None, limit=10)
     await accept_posts(MemoryDeliveryQueue(store, clock))([a_post("contact", "2")])
     (view,) = await history.page(DeliveryFilter(), before=None, limit=10)
@@ -205,7 +213,7 @@ async def test_submissions_are_listed_the_newest_first() -> None:
     await world.forms.add(a_new_form())
     answers = await accept_posts_of(world)([a_post("contact", "1"), a_post("contact", "2")])
     listed = await ListSubmissions(submissions=world.submissions)(
-        form_id=FormId("contact"), before=None, limit=1
+        form_id=FormId("contact"), spam=False, before=None, limit=1
     )
 
     (newest,) = listed

@@ -1,6 +1,7 @@
 """What is accepted of a post, and what is refused by name."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -31,13 +32,23 @@ ID = SubmissionId("sub_1")
 def accepted(*pairs: tuple[str, str], limits: IntakeLimits = LIMITS, is_active: bool = True) -> Submission:
     form = a_form(is_active=is_active)
     return accept(
-        form, PostedForm(form_id=form.id, pairs=pairs), limits=limits, submission_id=ID, received_at=START
+        form,
+        PostedForm(form_id=form.id, pairs=pairs),
+        limits=limits,
+        duplicate_window=timedelta(0),
+        submission_id=ID,
+        received_at=START,
     )
 
 
 def test_a_post_becomes_a_submission() -> None:
-    assert accepted(("name", "Zoë")) == Submission(
-        id=ID, form_id=FormId("contact"), received_at=START, fields=(("name", ("Zoë",)),)
+    submission = accepted(("name", "Zoë"))
+    assert submission == Submission(
+        id=ID,
+        form_id=FormId("contact"),
+        received_at=START,
+        fields=(("name", ("Zoë",)),),
+        fingerprint=submission.fingerprint,
     )
 
 
@@ -157,7 +168,7 @@ def test_whatever_is_accepted_holds_every_pair_that_was_posted(pairs: list[tuple
 def test_a_receipt_says_what_was_stored() -> None:
     submission = a_submission()
 
-    told = receipt(submission)
+    told = receipt(submission, None)
 
     assert (told.submission_id, told.form_id) == (submission.id, submission.form_id)
     assert (told.received_at, told.field_count, told.duplicate) == (START, 2, False)

@@ -47,7 +47,7 @@ class ControlledAcceptPosts:
         for name in names:
             if name in self.faults:
                 raise self.faults[name]
-        return [self.refusals.get(name) or receipt(a_submission(name)) for name in names]
+        return [self.refusals.get(name) or receipt(a_submission(name), None) for name in names]
 
     def go_on(self, batches: int = 1_000) -> None:
         for _ in range(batches):

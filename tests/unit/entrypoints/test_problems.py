@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,6 +24,10 @@ from hymical.entrypoints.api.problems import answer_with_problem, problem_of, sc
 DOCUMENTED: tuple[tuple[HymicalError, int, str], ...] = (
     (errors.FormNotFound("contact"), 404, "form_not_found"),
     (errors.FormClosed("contact"), 409, "form_closed"),
+    (errors.OriginNotAllowed("https://elsewhere.example"), 403, "origin_not_allowed"),
+    (errors.InvalidIdempotencyKey(), 422, "invalid_idempotency_key"),
+    (errors.IdempotencyConflict(), 409, "idempotency_conflict"),
+    (errors.RateLimited(timedelta(seconds=17)), 429, "rate_limited"),
     (errors.UnsupportedMediaType("text/plain"), 415, "unsupported_media_type"),
     (errors.BodyTooLarge(262_144), 413, "body_too_large"),
     (errors.MalformedBody("it ends too early"), 400, "malformed_body"),
@@ -39,6 +44,8 @@ DOCUMENTED: tuple[tuple[HymicalError, int, str], ...] = (
     (errors.SchemaMismatch("0001", "0002"), 503, "storage_unavailable"),
     (errors.NotFound("form", "contact"), 404, "not_found"),
     (errors.AlreadyExists("form", "contact"), 409, "conflict"),
+    (errors.FormNotEmpty("contact"), 409, "form_not_empty"),
+    (errors.NotSpam("sub_1"), 409, "conflict"),
     (errors.NotReplayable("dlv_1", "pending"), 409, "conflict"),
     (errors.NotReplayable("dlv_1", "failed", "submission_deleted"), 409, "conflict"),
     (errors.NotResendable("dlv_1"), 409, "conflict"),
@@ -126,6 +133,9 @@ def test_a_broken_rule_names_its_field() -> None:
     [
         (errors.StorageUnavailable(), "retry-after", "5"),
         (errors.Overloaded(), "retry-after", "5"),
+        (errors.RateLimited(timedelta(seconds=17)), "retry-after", "17"),
+        (errors.RateLimited(timedelta(seconds=17.001)), "retry-after", "18"),
+        (errors.RateLimited(timedelta(0)), "retry-after", "1"),
         (errors.Unauthorized(), "www-authenticate", "Bearer"),
     ],
     ids=lambda value: type(value).__name__,

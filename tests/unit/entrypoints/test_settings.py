@@ -8,7 +8,7 @@ from ipaddress import ip_network
 import pytest
 
 from hymical.domain.destinations import TroublePolicy
-from hymical.domain.limits import IntakeLimits
+from hymical.domain.limits import IntakeLimits, RateLimit, RateLimits
 from hymical.domain.retries import RetryPolicy
 from hymical.entrypoints.bootstrap.settings import Settings, SettingsInvalid, load_settings, parse_duration
 
@@ -62,6 +62,11 @@ def test_the_defaults_are_the_documented_ones() -> None:
         max_body_bytes=262_144, max_fields=100, max_field_name_length=128, max_field_value_length=16_384
     )
     assert settings.intake_limits == IntakeLimits()
+    minute = timedelta(seconds=60)
+    assert settings.rate_limits == RateLimits(
+        source=RateLimit(requests=60, window=minute), form=RateLimit(requests=600, window=minute)
+    )
+    assert settings.trusted_proxy_hops == 0
     assert settings.webhook_sender == "aiohttp"
     assert settings.trouble_policy == TroublePolicy()
     assert (settings.alert_webhook_url, settings.alert_webhook_secret, settings.secret_key) == (
@@ -97,6 +102,11 @@ def test_each_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None
         "FORMS_MAX_FIELDS": "2",
         "FORMS_MAX_FIELD_NAME_LENGTH": "3",
         "FORMS_MAX_FIELD_VALUE_LENGTH": "4",
+        "FORMS_RATE_LIMIT_IP_REQUESTS": "5",
+        "FORMS_RATE_LIMIT_IP_WINDOW_SECONDS": "6",
+        "FORMS_RATE_LIMIT_FORM_REQUESTS": "7",
+        "FORMS_RATE_LIMIT_FORM_WINDOW_SECONDS": "8m",
+        "FORMS_TRUSTED_PROXY_HOPS": "2",
     }.items():
         monkeypatch.setenv(name, value)
 
@@ -124,6 +134,33 @@ def test_each_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None
     assert settings.intake_limits == IntakeLimits(
         max_body_bytes=1_000, max_fields=2, max_field_name_length=3, max_field_value_length=4
     )
+    assert settings.rate_limits == RateLimits(
+        source=RateLimit(requests=5, window=timedelta(seconds=6)),
+        form=RateLimit(requests=7, window=timedelta(minutes=8)),
+    )
+    assert settings.trusted_proxy_hops == 2
+
+
+def test_limits_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORMS_RATE_LIMIT_ENABLED", "false")
+
+    assert load_settings().rate_limits == RateLimits(source=None, form=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("FORMS_RATE_LIMIT_IP_REQUESTS", "0"),
+        ("FORMS_RATE_LIMIT_IP_WINDOW_SECONDS", "0"),
+        ("FORMS_RATE_LIMIT_FORM_REQUESTS", "1000001"),
+        ("FORMS_RATE_LIMIT_FORM_WINDOW_SECONDS", "2y"),
+        ("FORMS_TRUSTED_PROXY_HOPS", "-1"),
+    ],
+)
+def test_a_limit_that_cannot_work_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    (problem,) = problems_with(monkeypatch, **{name: value})
+
+    assert problem.startswith(f"{name} ")
 
 
 def test_an_empty_schedule_means_one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 """Forms and submissions in memory."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from hymical.adapters.memory.store import MemoryStore
-from hymical.domain.errors import AlreadyExists, NotFound
-from hymical.domain.forms import Form, NewForm, Submission
+from hymical.domain.errors import AlreadyExists, FormNotEmpty, NotFound, NotSpam
+from hymical.domain.forms import Earlier, Form, NewForm, Submission, as_earlier
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.ports.clock import Clock
 from hymical.ports.forms import Intake, IntakeDesk
@@ -19,7 +20,16 @@ class MemoryFormRepository:
     async def add(self, form: NewForm) -> Form:
         if form.id in self._store.rows.forms:
             raise AlreadyExists("form", form.id)
-        stored = Form(id=form.id, name=form.name, is_active=form.is_active, created_at=self._clock.now())
+        stored = Form(
+            id=form.id,
+            name=form.name,
+            is_active=form.is_active,
+            redirect_url=form.redirect_url,
+            allowed_origins=form.allowed_origins,
+            honeypot_field=form.honeypot_field,
+            duplicate_window=form.duplicate_window,
+            created_at=self._clock.now(),
+        )
         self._store.rows.forms[form.id] = stored
         return stored
 
@@ -33,7 +43,29 @@ class MemoryFormRepository:
         ids = sorted(form_id for form_id in self._store.rows.forms if after is None or form_id > after)
         return [self._store.rows.forms[form_id] for form_id in ids[:limit]]
 
-    async def intake(self, form_ids: Collection[FormId]) -> IntakeDesk:
+    async def lock(self, form_id: FormId) -> Form:
+        return await self.get(form_id)
+
+    async def save(self, form: Form) -> None:
+        self._store.rows.forms[form.id] = form
+
+    async def delete(self, form_id: FormId) -> None:
+        rows = self._store.rows
+        await self.get(form_id)
+        if any(submission.form_id == form_id for submission in rows.submissions.values()):
+            raise FormNotEmpty(form_id)
+        gone = {one.id for one in (rows.destinations | rows.deleted).values() if one.form_id == form_id}
+        rows.deliveries = {key: one for key, one in rows.deliveries.items() if one.destination_id not in gone}
+        rows.attempts = {key: one for key, one in rows.attempts.items() if key[0] in rows.deliveries}
+        rows.messages = {key: one for key, one in rows.messages.items() if one.form_id != form_id}
+        for destination_id in gone:
+            rows.destinations.pop(destination_id, None)
+            rows.deleted.pop(destination_id, None)
+            rows.trouble.pop(destination_id, None)
+        del rows.forms[form_id]
+
+    async def intake(self, form_ids: Collection[FormId], repetition_locks: Collection[int]) -> IntakeDesk:  # noqa: ARG002
+        # one transaction at a time is all the turn-taking that there is here
         rows = self._store.rows
         return IntakeDesk(
             now=self._clock.now(),
@@ -59,6 +91,34 @@ class MemorySubmissionRepository:
     async def add(self, submissions: Sequence[Submission]) -> None:
         self._store.rows.submissions.update({submission.id: submission for submission in submissions})
 
+    async def earlier(
+        self, submissions: Sequence[Submission], window: timedelta
+    ) -> Mapping[SubmissionId, Earlier]:
+        found = {one.id: self._earlier(one, window) for one in submissions}
+        return {submission_id: as_earlier(one) for submission_id, one in found.items() if one is not None}
+
+    def _earlier(self, new: Submission, window: timedelta) -> Submission | None:
+        own = self._store.rows.forms[new.form_id].duplicate_window
+        since = new.received_at - (window if own is None else own)
+        for one in sorted(
+            self._store.rows.submissions.values(), key=lambda one: one.received_at, reverse=True
+        ):
+            by_key = new.idempotency_key is not None and one.idempotency_key == new.idempotency_key
+            if by_key and one.form_id == new.form_id:
+                return one
+            by_content = new.duplicate_key is not None and one.duplicate_key == new.duplicate_key
+            if by_content and one.received_at > since:
+                return one
+        return None
+
+    async def mark_good(self, submission_id: SubmissionId) -> Submission:
+        submission = await self.get(submission_id)
+        if not submission.is_spam:
+            raise NotSpam(submission_id)
+        good = replace(submission, is_spam=False)
+        self._store.rows.submissions[submission_id] = good
+        return good
+
     async def get(self, submission_id: SubmissionId) -> Submission:
         try:
             return self._store.rows.submissions[submission_id]
@@ -76,11 +136,14 @@ class MemorySubmissionRepository:
             if rows.deliveries[key[0]].message_id in emptied:
                 rows.attempts[key] = replace(attempt, response_excerpt=None, error=None)
 
-    async def page(self, *, form_id: FormId | None, before: str | None, limit: int) -> Sequence[Submission]:
+    async def page(
+        self, *, form_id: FormId | None, spam: bool, before: str | None, limit: int
+    ) -> Sequence[Submission]:
         found = [
             submission
             for submission_id, submission in sorted(self._store.rows.submissions.items(), reverse=True)
-            if (form_id is None or submission.form_id == form_id)
+            if submission.is_spam is spam
+            and (form_id is None or submission.form_id == form_id)
             and (before is None or submission_id < before)
         ]
         return found[:limit]

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from hymical.domain.deliveries import Attempt, Delivery
 from hymical.domain.destinations import Destination, Trouble
@@ -29,6 +30,7 @@ class Rows:
     workers: dict[WorkerId, WorkerView] = field(default_factory=dict)
     keys: dict[KeyId, Key] = field(default_factory=dict)
     key_digests: dict[bytes, KeyId] = field(default_factory=dict)
+    buckets: dict[bytes, datetime] = field(default_factory=dict)
 
     def copy(self) -> "Rows":
         return Rows(**{name: dict(getattr(self, name)) for name in self.__slots__})

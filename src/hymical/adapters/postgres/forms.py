@@ -1,17 +1,19 @@
 """Forms and submissions in PostgreSQL."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import Row, func, insert, select, update
 
 from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.rows import DestinationRows
 from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import forms, submissions
 from hymical.adapters.postgres.transactions import PostgresTransactions
-from hymical.domain.errors import AlreadyExists, NotFound
-from hymical.domain.forms import Form, NewForm, Submission
+from hymical.domain.errors import AlreadyExists, FormNotEmpty, NotFound, NotSpam
+from hymical.domain.forms import Earlier, Form, NewForm, Submission
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.ports.clock import Clock
 from hymical.ports.forms import Intake, IntakeDesk
@@ -29,6 +31,10 @@ class PostgresFormRepository:
             "id": form.id,
             "name": form.name,
             "is_active": form.is_active,
+            "redirect_url": form.redirect_url,
+            "allowed_origins": list(form.allowed_origins),
+            "honeypot_field": form.honeypot_field,
+            "duplicate_window": form.duplicate_window,
             "created_at": self._clock.pinned() or func.clock_timestamp(),
         }
         with translated({"forms_pkey": AlreadyExists("form", form.id)}):
@@ -52,21 +58,52 @@ class PostgresFormRepository:
             async with self._transactions.connection() as connection:
                 return [_form(row) for row in await connection.execute(query)]
 
-    async def intake(self, form_ids: Collection[FormId]) -> IntakeDesk:
+    async def lock(self, form_id: FormId) -> Form:
+        query = select(forms).where(forms.c.id == form_id).with_for_update(key_share=True)
+        with translated():
+            async with self._transactions.connection() as connection:
+                row = (await connection.execute(query)).one_or_none()
+        if row is None:
+            raise NotFound("form", form_id)
+        return _form(row)
+
+    async def save(self, form: Form) -> None:
+        values = {
+            "name": form.name,
+            "is_active": form.is_active,
+            "redirect_url": form.redirect_url,
+            "allowed_origins": list(form.allowed_origins),
+            "honeypot_field": form.honeypot_field,
+            "duplicate_window": form.duplicate_window,
+        }
+        with translated():
+            async with self._transactions.connection() as connection:
+                await connection.execute(update(forms).where(forms.c.id == form.id).values(values))
+
+    async def delete(self, form_id: FormId) -> None:
+        with translated({"submissions_form_id_fkey": FormNotEmpty(form_id)}):
+            async with self._transactions.connection() as connection:
+                if not (await connection.execute(statement("delete_form"), {"id": form_id})).all():
+                    raise NotFound("form", form_id)
+
+    async def intake(self, form_ids: Collection[FormId], repetition_locks: Collection[int]) -> IntakeDesk:
         with translated():
             async with self._transactions.connection() as connection:
                 found = (
                     await connection.execute(
-                        statement("load_intake"), {"form_ids": list(form_ids), "now": self._clock.pinned()}
+                        statement("load_intake"),
+                        {
+                            "form_ids": list(form_ids),
+                            "locks": list(repetition_locks),
+                            "now": self._clock.pinned(),
+                        },
                     )
                 ).all()
         intakes: dict[FormId, Intake] = {}
         for row in found:
             if row.form_id is None:
                 continue
-            form = Form(
-                id=FormId(row.form_id), name=row.name, is_active=row.is_active, created_at=row.created_at
-            )
+            form = _form_of({"id": row.form_id, **row._mapping})  # noqa: SLF001
             known = intakes.get(form.id)
             destinations = known.destinations if known else ()
             if row.destination_id is not None:
@@ -85,10 +122,49 @@ class PostgresSubmissionRepository:
             "form_ids": [submission.form_id for submission in new],
             "received_ats": [submission.received_at for submission in new],
             "fields": [json.dumps(dict(submission.fields), ensure_ascii=False) for submission in new],
+            "are_spam": [submission.is_spam for submission in new],
+            "fingerprints": [submission.fingerprint for submission in new],
+            "idempotency_keys": [submission.idempotency_key for submission in new],
+            "duplicate_keys": [submission.duplicate_key for submission in new],
         }
         with translated():
             async with self._transactions.connection() as connection:
                 await connection.execute(statement("add_submissions"), parameters)
+
+    async def earlier(self, new: Sequence[Submission], window: timedelta) -> Mapping[SubmissionId, Earlier]:
+        parameters = {
+            "ids": [submission.id for submission in new],
+            "form_ids": [submission.form_id for submission in new],
+            "idempotency_keys": [submission.idempotency_key for submission in new],
+            "duplicate_keys": [submission.duplicate_key for submission in new],
+            "received_ats": [submission.received_at for submission in new],
+            "window": window,
+        }
+        with translated():
+            async with self._transactions.connection() as connection:
+                return {
+                    row.id: Earlier(
+                        submission_id=row.earlier_id,
+                        received_at=row.received_at,
+                        field_count=len(row.fields),
+                        fingerprint=row.fingerprint,
+                    )
+                    for row in await connection.execute(statement("find_earlier"), parameters)
+                }
+
+    async def mark_good(self, submission_id: SubmissionId) -> Submission:
+        command = (
+            update(submissions)
+            .where(submissions.c.id == submission_id, submissions.c.is_spam)
+            .values(is_spam=False)
+            .returning(submissions)
+        )
+        with translated():
+            async with self._transactions.connection() as connection:
+                row = (await connection.execute(command)).one_or_none()
+        if row is None:
+            raise NotSpam((await self.get(submission_id)).id)
+        return _submission(row)
 
     async def get(self, submission_id: SubmissionId) -> Submission:
         query = select(submissions).where(submissions.c.id == submission_id)
@@ -108,8 +184,15 @@ class PostgresSubmissionRepository:
         if not erased:
             raise NotFound("submission", submission_id)
 
-    async def page(self, *, form_id: FormId | None, before: str | None, limit: int) -> Sequence[Submission]:
-        query = select(submissions).order_by(submissions.c.id.desc()).limit(limit)
+    async def page(
+        self, *, form_id: FormId | None, spam: bool, before: str | None, limit: int
+    ) -> Sequence[Submission]:
+        query = (
+            select(submissions)
+            .where(submissions.c.is_spam.is_(spam))
+            .order_by(submissions.c.id.desc())
+            .limit(limit)
+        )
         if form_id is not None:
             query = query.where(submissions.c.form_id == form_id)
         if before is not None:
@@ -120,7 +203,20 @@ class PostgresSubmissionRepository:
 
 
 def _form(row: Row[*tuple[object, ...]]) -> Form:
-    return Form(**row._mapping)  # noqa: SLF001
+    return _form_of(row._mapping)  # noqa: SLF001
+
+
+def _form_of(stored: Mapping[Any, Any]) -> Form:
+    return Form(
+        id=stored["id"],
+        name=stored["name"],
+        is_active=stored["is_active"],
+        redirect_url=stored["redirect_url"],
+        allowed_origins=tuple(stored["allowed_origins"]),
+        honeypot_field=stored["honeypot_field"],
+        duplicate_window=stored["duplicate_window"],
+        created_at=stored["created_at"],
+    )
 
 
 def _submission(row: Row[*tuple[object, ...]]) -> Submission:
@@ -130,4 +226,8 @@ def _submission(row: Row[*tuple[object, ...]]) -> Submission:
         form_id=stored["form_id"],
         received_at=stored["received_at"],
         fields=tuple((name, tuple(values)) for name, values in stored["fields"].items()),
+        is_spam=stored["is_spam"],
+        fingerprint=stored["fingerprint"],
+        idempotency_key=stored["idempotency_key"],
+        duplicate_key=stored["duplicate_key"],
     )

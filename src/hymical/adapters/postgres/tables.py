@@ -9,6 +9,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    Interval,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
@@ -19,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSON, JSONB, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB, UUID
 
 metadata = MetaData(
     naming_convention={
@@ -46,6 +47,10 @@ forms = Table(
     Column("id", _id(), primary_key=True),
     Column("name", Text, nullable=False),
     Column("is_active", Boolean, nullable=False),
+    Column("redirect_url", Text, nullable=True),
+    Column("allowed_origins", ARRAY(Text), nullable=False),
+    Column("honeypot_field", Text, nullable=True),
+    Column("duplicate_window", Interval, nullable=True),
     Column("created_at", _instant(), nullable=False),
 )
 
@@ -88,7 +93,19 @@ submissions = Table(
     Column("received_at", _instant(), nullable=False),
     # json, not jsonb: it keeps the text, and with it the order of names
     Column("fields", JSON, nullable=False),
+    Column("is_spam", Boolean, nullable=False),
+    Column("fingerprint", LargeBinary, nullable=False),
+    Column("idempotency_key", Text, nullable=True),
+    Column("duplicate_key", LargeBinary, nullable=True),
     Index("submissions_form_id", "form_id", "id"),
+    Index(
+        "submissions_idempotency_key",
+        "form_id",
+        "idempotency_key",
+        unique=True,
+        postgresql_where=text("idempotency_key IS NOT NULL"),
+    ),
+    Index("submissions_duplicate_key", "duplicate_key", postgresql_where=text("duplicate_key IS NOT NULL")),
 )
 
 messages = Table(
@@ -183,4 +200,27 @@ keys = Table(
     Column("created_at", _instant(), nullable=False),
     Column("revoked_at", _instant(), nullable=True),
     UniqueConstraint("digest"),
+)
+
+# a bucket that is full needs no row
+rate_limits = Table(
+    "rate_limits",
+    metadata,
+    Column("key", LargeBinary, primary_key=True),
+    # when it is full again
+    Column("tat", _instant(), nullable=False),
+    # how many of the last batch it allowed, for the statement that asked to read
+    Column("granted", BigInteger, nullable=False),
+    # rows are rewritten all the time; with room on their page no index has to hear of it
+    postgresql_with={"fillfactor": "70"},
+)
+
+# one row, made by the migration
+installation = Table(
+    "installation",
+    metadata,
+    Column("single", Boolean, primary_key=True),
+    Column("source_key", LargeBinary, nullable=False),
+    CheckConstraint("single", name="one_row"),
+    CheckConstraint("octet_length(source_key) = 32", name="source_key_length"),
 )

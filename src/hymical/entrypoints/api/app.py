@@ -11,9 +11,11 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.pydantic import PydanticPlugin
 
 import hymical
-from hymical.entrypoints.api import deliveries, destinations, forms, health, workers
+from hymical.entrypoints.api import deliveries, destinations, forms, health, intake, workers
 from hymical.entrypoints.api.coalescer import Coalescer
+from hymical.entrypoints.api.cors import preflight, share_answer
 from hymical.entrypoints.api.guards import requires_key
+from hymical.entrypoints.api.known_forms import KnownForms
 from hymical.entrypoints.api.problems import answer_with_problem
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.resources import Role, open_container
@@ -45,7 +47,10 @@ def create_app(settings: Settings | None = None, container: Container | None = N
 
     return Litestar(
         route_handlers=[
-            forms.submit_form,
+            # before the others at its addresses, or they bring an OPTIONS of their own
+            preflight,
+            intake.submit_form,
+            intake.thank,
             health.health,
             health.ready,
             Router(
@@ -63,6 +68,7 @@ def create_app(settings: Settings | None = None, container: Container | None = N
         lifespan=[lifespan],
         # without it the models' own strictness is overruled, and "yes" is as good as true
         plugins=[PydanticPlugin(validate_strict=True)],
+        before_send=[share_answer],
         exception_handlers={HTTPException: answer_with_problem, Exception: answer_with_problem},
         openapi_config=OpenAPIConfig(
             title="Hymical",
@@ -82,9 +88,14 @@ def create_app(settings: Settings | None = None, container: Container | None = N
 @asynccontextmanager
 async def _serving(app: Litestar, container: Container) -> AsyncIterator[None]:
     coalescer = Coalescer(container.accept_posts())
+    known_forms = KnownForms(container.show_form())
     app.state.container = container
     app.state.coalescer = coalescer
+    app.state.known_forms = known_forms
+    app.state.source_key = await container.source_key().read()
+    app.state.trusted_hops = container.settings().trusted_proxy_hops
     try:
         yield
     finally:
         await coalescer.close()
+        await known_forms.close()

@@ -1,26 +1,24 @@
-"""The public intake, and the management of forms and submissions."""
+"""The management of forms and submissions."""
 
-import json
-from typing import Any
+from typing import Annotated
 
-from litestar import MediaType, Request, Response, Router, delete, get, post
+from litestar import Router, delete, get, patch, post
 from litestar.datastructures import State
 from litestar.di import NamedDependency
-from litestar.openapi import ResponseSpec
+from litestar.params import Parameter
 
 from hymical.application.forms import (
+    ChangeForm,
     CreateForm,
+    DeleteForm,
     EraseSubmission,
     ListForms,
     ListSubmissions,
+    MarkGood,
     ShowForm,
     ShowSubmission,
 )
-from hymical.domain.errors import FormNotFound
-from hymical.domain.forms import NewForm, PostedForm, is_form_id
 from hymical.domain.ids import FormId, SubmissionId
-from hymical.domain.instants import rfc3339
-from hymical.entrypoints.api.bodies import read_pairs
 from hymical.entrypoints.api.pages import (
     Cursor,
     Limit,
@@ -34,47 +32,15 @@ from hymical.entrypoints.api.provide import use_cases
 from hymical.entrypoints.api.schemas.forms import (
     FormIn,
     FormOut,
-    ReceiptOut,
+    FormPatch,
     SubmissionOut,
     SubmissionWithFields,
 )
 
 
-@post(
-    "/f/{form_id:str}",
-    status_code=202,
-    # the body is read as it comes, up to the limit that the settings give
-    request_max_body_size=None,
-    summary="Post a form",
-    description="application/x-www-form-urlencoded, multipart/form-data with text fields, or application/json.",
-    tags=["intake"],
-    responses={202: ResponseSpec(ReceiptOut, description="Stored, and on its way to every destination.")},
-)
-async def submit_form(form_id: str, request: Request[Any, Any, Any], state: State) -> Response[bytes]:
-    if not is_form_id(form_id):
-        raise FormNotFound(form_id)
-    pairs = await read_pairs(
-        request.headers.get("content-type"),
-        request.headers.get("content-length"),
-        request.stream(),
-        state.container.limits(),
-    )
-    receipt = await state.coalescer.accept(PostedForm(form_id=FormId(form_id), pairs=pairs))
-    content = {
-        "submission_id": receipt.submission_id,
-        "form_id": receipt.form_id,
-        "received_at": rfc3339(receipt.received_at),
-        "field_count": receipt.field_count,
-        "duplicate": receipt.duplicate,
-    }
-    # encoded here: the hottest answer of all needs no model
-    return Response(json.dumps(content, separators=(",", ":")).encode(), media_type=MediaType.JSON)
-
-
 @post("/forms", summary="Create a form")
 async def create_form(data: FormIn, create_form: NamedDependency[CreateForm]) -> FormOut:
-    new = NewForm(id=FormId(data.id), name=data.name, is_active=data.is_active)
-    return FormOut.of(await create_form(new))
+    return FormOut.of(await create_form(data.to_domain()))
 
 
 @get("/forms", summary="List forms, by id")
@@ -90,16 +56,36 @@ async def show_form(form_id: str, show_form: NamedDependency[ShowForm]) -> FormO
     return FormOut.of(await show_form(FormId(checked_id("form", form_id))))
 
 
+@patch("/forms/{form_id:str}", summary="Change a form, close it, or open it again")
+async def change_form(
+    form_id: str, data: FormPatch, change_form: NamedDependency[ChangeForm], state: State
+) -> FormOut:
+    changed = await change_form(FormId(checked_id("form", form_id)), data.changes())
+    state.known_forms.forget(changed.id)
+    return FormOut.of(changed)
+
+
+@delete("/forms/{form_id:str}", summary="Delete a form that holds no submissions, with its destinations")
+async def delete_form(form_id: str, delete_form: NamedDependency[DeleteForm], state: State) -> None:
+    await delete_form(FormId(checked_id("form", form_id)))
+    state.known_forms.forget(FormId(form_id))
+
+
 @get("/submissions", summary="List submissions, the newest first")
 async def list_submissions(
     list_submissions: NamedDependency[ListSubmissions],
     form_id: str | None = None,
+    *,
+    spam: Annotated[bool, Parameter(description="Those kept as spam, instead of the others.")] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[SubmissionOut]:
     of_form = checked_filter("form_id", form_id)
     found = await list_submissions(
-        form_id=None if of_form is None else FormId(of_form), before=checked_cursor(cursor), limit=limit + 1
+        form_id=None if of_form is None else FormId(of_form),
+        spam=spam,
+        before=checked_cursor(cursor),
+        limit=limit + 1,
     )
     return page_of(found, limit=limit, shown=SubmissionOut.of, id_of=lambda submission: submission.id)
 
@@ -118,15 +104,37 @@ async def erase_submission(submission_id: str, erase_submission: NamedDependency
     await erase_submission(SubmissionId(checked_id("submission", submission_id)))
 
 
+@post(
+    "/submissions/{submission_id:str}/not-spam",
+    status_code=200,
+    summary="Take it out of the spam, and deliver it",
+)
+async def mark_good(submission_id: str, mark_good: NamedDependency[MarkGood]) -> SubmissionWithFields:
+    return SubmissionWithFields.of(await mark_good(SubmissionId(checked_id("submission", submission_id))))
+
+
 management = Router(
     "/",
-    route_handlers=[create_form, list_forms, show_form, list_submissions, show_submission, erase_submission],
+    route_handlers=[
+        create_form,
+        list_forms,
+        show_form,
+        change_form,
+        delete_form,
+        list_submissions,
+        show_submission,
+        erase_submission,
+        mark_good,
+    ],
     dependencies=use_cases(
         "create_form",
         "list_forms",
         "show_form",
+        "change_form",
+        "delete_form",
         "list_submissions",
         "show_submission",
         "erase_submission",
+        "mark_good",
     ),
 )

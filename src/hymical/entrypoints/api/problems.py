@@ -1,11 +1,12 @@
 """From errors to HTTP problems (RFC 9457): the only table."""
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from litestar import Request, Response
+from litestar import MediaType, Request, Response
 from litestar.exceptions import (
     HTTPException,
     MethodNotAllowedException,
@@ -15,6 +16,9 @@ from litestar.exceptions import (
 
 from hymical.domain import errors
 from hymical.domain.deliveries import FOR_GOOD
+from hymical.entrypoints.api.browsers import HTML_HEADERS, problem_page, wants_html
+
+_PUBLIC = "/f/"
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +57,31 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         code="form_closed",
         title="This form is closed",
         detail="It accepts no submissions at present; its owner can open it again by setting is_active.",
+    ),
+    errors.OriginNotAllowed: lambda error: Problem(
+        status=403,
+        code="origin_not_allowed",
+        title="This site may not post here",
+        detail=f"{error.origin} is not among the form's allowed_origins; its owner can add it. Nothing was stored.",
+    ),
+    errors.InvalidIdempotencyKey: lambda _: Problem(
+        status=422,
+        code="invalid_idempotency_key",
+        title="The idempotency key cannot be used",
+        detail="Idempotency-Key must be 1 to 255 visible ASCII characters, without spaces.",
+    ),
+    errors.IdempotencyConflict: lambda _: Problem(
+        status=409,
+        code="idempotency_conflict",
+        title="The idempotency key was used for something else",
+        detail="The first post with this key had other content; send this one with a key of its own.",
+    ),
+    errors.RateLimited: lambda error: Problem(
+        status=429,
+        code="rate_limited",
+        title="Too many submissions",
+        detail="Nothing of this one was stored; wait as long as Retry-After says and send it again.",
+        headers={"retry-after": str(max(1, math.ceil(error.retry_after.total_seconds())))},
     ),
     errors.UnsupportedMediaType: lambda error: Problem(
         status=415,
@@ -149,6 +178,18 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         title="Already there",
         detail=f"There is a {error.kind} with the id {error.id} already; choose another id.",
     ),
+    errors.FormNotEmpty: lambda _: Problem(
+        status=409,
+        code="form_not_empty",
+        title="The form holds submissions",
+        detail="Erase them first, or close the form instead: PATCH it with is_active false.",
+    ),
+    errors.NotSpam: lambda _: Problem(
+        status=409,
+        code="conflict",
+        title="Not spam",
+        detail="This submission is not kept as spam; it has been, or is being, delivered.",
+    ),
     errors.NotReplayable: lambda error: Problem(
         status=409,
         code="conflict",
@@ -233,7 +274,8 @@ def schema_mismatch(error: errors.SchemaMismatch) -> str:
     )
 
 
-def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Response[dict[str, Any]]:
+def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """A page for a browser at the public intake, `application/problem+json` for everybody else."""
     problem = problem_of(error)
     if problem.status >= 500:  # noqa: PLR2004
         expected = isinstance(error, errors.HymicalError)
@@ -244,6 +286,33 @@ def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Re
             type(error).__name__,
             exc_info=None if expected else error,
         )
+    if not _is_public(request):
+        return _json(problem, problem.headers)
+    if not wants_html(request):
+        return _json(problem, {**problem.headers, "vary": "Accept"})
+    page = problem_page(
+        status=problem.status,
+        code=problem.code,
+        title=problem.title,
+        detail=problem.detail,
+        errors=[(one["field"], one["detail"]) for one in problem.errors],
+        retry_after=problem.headers.get("retry-after"),
+        posted=request.method == "POST",
+    )
+    return Response(
+        page,
+        status_code=problem.status,
+        headers={**problem.headers, **HTML_HEADERS},
+        media_type=MediaType.HTML,
+    )
+
+
+def _is_public(request: Request[Any, Any, Any]) -> bool:
+    path, root = request.scope["path"], request.scope.get("root_path", "")
+    return path.removeprefix(root).startswith(_PUBLIC)
+
+
+def _json(problem: Problem, headers: dict[str, str]) -> Response[dict[str, Any]]:
     content: dict[str, Any] = {
         "type": "about:blank",
         "title": problem.title,
@@ -254,7 +323,7 @@ def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Re
     if problem.errors:
         content["errors"] = list(problem.errors)
     return Response(
-        content, status_code=problem.status, headers=problem.headers, media_type="application/problem+json"
+        content, status_code=problem.status, headers=headers, media_type="application/problem+json"
     )
 
 

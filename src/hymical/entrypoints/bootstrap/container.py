@@ -11,7 +11,9 @@ from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, Postgr
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.keys import PostgresKeyRepository
+from hymical.adapters.postgres.limits import PostgresRateLimiter
 from hymical.adapters.postgres.schema import PostgresSchema
+from hymical.adapters.postgres.sources import PostgresSourceKey
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.adapters.postgres.wakeups import PostgresWakeUps
 from hymical.adapters.postgres.workers import PostgresWorkerRegistry
@@ -39,17 +41,20 @@ from hymical.application.destinations import (
 )
 from hymical.application.forms import (
     AcceptPosts,
+    ChangeForm,
     CreateForm,
+    DeleteForm,
     EraseSubmission,
     ListForms,
     ListSubmissions,
+    MarkGood,
     ShowForm,
     ShowSubmission,
 )
 from hymical.application.keys import Authenticate, CreateKey, ListKeys, RevokeKey
 from hymical.application.workers import LeaveWork, ListWorkers, ReportPresence
 from hymical.domain.destinations import TroublePolicy
-from hymical.domain.limits import IntakeLimits
+from hymical.domain.limits import IntakeLimits, RateLimits
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import Secret
 from hymical.entrypoints.bootstrap.settings import Settings
@@ -59,7 +64,9 @@ from hymical.ports.destinations import DestinationHealth, DestinationRepository,
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.ids import Ids
 from hymical.ports.keys import KeyRepository
+from hymical.ports.limits import RateLimiter
 from hymical.ports.secrets import SecretCipher
+from hymical.ports.sources import SourceKey
 from hymical.ports.transactions import Transactions
 from hymical.ports.wakeups import WakeUps
 from hymical.ports.workers import WorkerRegistry
@@ -85,6 +92,7 @@ class Container(containers.DeclarativeContainer):
     sender: Dependency[WebhookSender] = Dependency()
 
     limits: Provider[IntakeLimits] = Computed(lambda settings: settings.intake_limits, settings)
+    rate_limits: Provider[RateLimits] = Computed(lambda settings: settings.rate_limits, settings)
     policy: Provider[RetryPolicy] = Computed(lambda settings: settings.retry_policy, settings)
 
     trouble_policy: Provider[TroublePolicy] = Computed(lambda settings: settings.trouble_policy, settings)
@@ -106,6 +114,8 @@ class Container(containers.DeclarativeContainer):
     health: Provider[DestinationHealth] = Singleton(PostgresDestinationHealth, connections, clock, cipher)
     workers: Provider[WorkerRegistry] = Singleton(PostgresWorkerRegistry, connections, clock)
     keys: Provider[KeyRepository] = Singleton(PostgresKeyRepository, connections, clock)
+    limiter: Provider[RateLimiter] = Singleton(PostgresRateLimiter, connections, clock)
+    source_key: Provider[SourceKey] = Singleton(PostgresSourceKey, connections)
     queue: Provider[DeliveryQueue] = Singleton(PostgresDeliveryQueue, connections, clock, cipher)
     history: Provider[DeliveryHistory] = Singleton(PostgresDeliveryHistory, connections)
     egress: Singleton[Egress] = Singleton(
@@ -122,9 +132,17 @@ class Container(containers.DeclarativeContainer):
         queue=queue,
         transactions=transactions,
         ids=ids,
+        limiter=limiter,
         limits=limits,
+        rate_limits=rate_limits,
+        duplicate_window=Computed(lambda settings: settings.duplicate_window_seconds, settings),
     )
     create_form: Provider[CreateForm] = Singleton(CreateForm, forms=forms)
+    change_form: Provider[ChangeForm] = Singleton(ChangeForm, forms=forms, transactions=transactions)
+    delete_form: Provider[DeleteForm] = Singleton(DeleteForm, forms=forms, transactions=transactions)
+    mark_good: Provider[MarkGood] = Singleton(
+        MarkGood, forms=forms, submissions=submissions, queue=queue, transactions=transactions, ids=ids
+    )
     show_form: Provider[ShowForm] = Singleton(ShowForm, forms=forms)
     list_forms: Provider[ListForms] = Singleton(ListForms, forms=forms)
     show_submission: Provider[ShowSubmission] = Singleton(ShowSubmission, submissions=submissions)

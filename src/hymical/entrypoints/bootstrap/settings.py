@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError
 
 from hymical.domain.destinations import TroublePolicy, check_url
 from hymical.domain.errors import InvalidValue
-from hymical.domain.limits import IntakeLimits
+from hymical.domain.limits import IntakeLimits, RateLimit, RateLimits
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import Secret, is_signing_secret
 
@@ -73,6 +73,7 @@ Wait = Annotated[timedelta, BeforeValidator(parse_duration), Field(gt=timedelta(
 Durations = Annotated[tuple[timedelta, ...], NoDecode, BeforeValidator(_durations)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
 Count = Annotated[int, Field(gt=0)]
+Requests = Annotated[int, Field(gt=0, le=1_000_000)]
 
 
 class Settings(BaseSettings):
@@ -87,6 +88,13 @@ class Settings(BaseSettings):
     max_fields: Count = 100
     max_field_name_length: Count = 128
     max_field_value_length: Count = 16_384
+    rate_limit_enabled: bool = True
+    rate_limit_ip_requests: Requests = 60
+    rate_limit_ip_window_seconds: Wait = timedelta(seconds=60)
+    rate_limit_form_requests: Requests = 600
+    rate_limit_form_window_seconds: Wait = timedelta(seconds=60)
+    trusted_proxy_hops: Annotated[int, Field(ge=0, le=100)] = 0
+    duplicate_window_seconds: Duration = timedelta(seconds=10)
     webhook_connect_timeout_seconds: Wait = timedelta(seconds=5)
     webhook_read_timeout_seconds: Wait = timedelta(seconds=10)
     webhook_retry_schedule: Durations = _durations("5s 5m 30m 2h 5h 10h 14h 20h 24h")  # type: ignore[assignment]
@@ -181,6 +189,17 @@ class Settings(BaseSettings):
             max_fields=self.max_fields,
             max_field_name_length=self.max_field_name_length,
             max_field_value_length=self.max_field_value_length,
+        )
+
+    @property
+    def rate_limits(self) -> RateLimits:
+        if not self.rate_limit_enabled:
+            return RateLimits()
+        return RateLimits(
+            source=RateLimit(requests=self.rate_limit_ip_requests, window=self.rate_limit_ip_window_seconds),
+            form=RateLimit(
+                requests=self.rate_limit_form_requests, window=self.rate_limit_form_window_seconds
+            ),
         )
 
     @property

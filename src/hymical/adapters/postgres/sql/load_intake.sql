@@ -1,9 +1,19 @@
 -- One look for a whole batch of posts: the forms, their destinations, and the time that all of them are received at.
+-- Posts that repeat each other take turns from here to the commit; taken in order, the locks cannot wait in a circle.
+WITH turn AS MATERIALIZED (
+    SELECT pg_advisory_xact_lock(lock) FROM (
+        SELECT DISTINCT lock FROM unnest(cast(:locks AS bigint[])) AS wanted (lock) ORDER BY lock
+    ) AS ordered
+)
 SELECT
     coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now,
     forms.id AS form_id,
     forms.name,
     forms.is_active,
+    forms.redirect_url,
+    forms.allowed_origins,
+    forms.honeypot_field,
+    forms.duplicate_window,
     forms.created_at,
     destinations.id AS destination_id,
     destinations.url,
@@ -12,7 +22,7 @@ SELECT
     destinations.headers,
     destinations.max_in_flight,
     destinations.created_at AS destination_created_at
-FROM (SELECT 1) AS always
+FROM (SELECT count(*) FROM turn) AS turns
 LEFT JOIN forms ON forms.id = ANY (cast(:form_ids AS text[]))
 LEFT JOIN destinations ON destinations.form_id = forms.id AND destinations.deleted_at IS NULL
 ORDER BY forms.id, destinations.id

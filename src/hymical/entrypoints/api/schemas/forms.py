@@ -1,28 +1,95 @@
 """Forms, submissions and receipts on the wire."""
 
+from datetime import timedelta
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
 
-from hymical.domain.forms import Form, Receipt, Submission
+from hymical.domain.forms import Form, NewForm, Receipt, Submission
+from hymical.domain.origins import origin_of
 from hymical.entrypoints.api.schemas.instants import Instant
+
+_NAME = "For people, 1 to 200 characters."
+_IS_ACTIVE = "Whether posts are accepted."
+_REDIRECT_URL = "Where a browser goes on after a post; without it, to a thank-you page."
+_ALLOWED_ORIGINS = "Pages that may post, as https://example.com; an empty list lets any page post."
+_HONEYPOT_FIELD = "A field that people do not see, beside _gotcha: filled in, it marks a post as spam."
+_DUPLICATE_WINDOW = (
+    "Seconds within which an identical post is a double click; 0 is off, null takes the setting."
+)
 
 
 class FormIn(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     id: str = Field(description="Chosen by you, 3 to 64 of a-z, 0-9, - and _; it never changes.")
-    name: str = Field(description="For people, 1 to 200 characters.")
-    is_active: bool = Field(default=True, description="Whether posts are accepted.")
+    name: str = Field(description=_NAME)
+    is_active: bool = Field(default=True, description=_IS_ACTIVE)
+    redirect_url: str | None = Field(default=None, description=_REDIRECT_URL)
+    allowed_origins: list[str] = Field(default_factory=list, description=_ALLOWED_ORIGINS)
+    honeypot_field: str | None = Field(default=None, description=_HONEYPOT_FIELD)
+    duplicate_window_seconds: int | None = Field(default=None, ge=0, le=86_400, description=_DUPLICATE_WINDOW)
+
+    def to_domain(self) -> NewForm:
+        """Raises `InvalidValue`."""
+        return NewForm(**_in_domain_terms(self.model_dump()))
+
+
+class FormPatch(BaseModel):
+    """What is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(default="", description=_NAME)
+    is_active: bool = Field(default=True, description=_IS_ACTIVE)
+    redirect_url: str | None = Field(default=None, description=_REDIRECT_URL)
+    allowed_origins: list[str] = Field(default_factory=list, description=_ALLOWED_ORIGINS)
+    honeypot_field: str | None = Field(default=None, description=_HONEYPOT_FIELD)
+    duplicate_window_seconds: int | None = Field(default=None, ge=0, le=86_400, description=_DUPLICATE_WINDOW)
+
+    def changes(self) -> dict[str, Any]:
+        """Only what the request named, as fields of the domain's `Form`."""
+        return _in_domain_terms(self.model_dump(exclude_unset=True))
+
+
+def _in_domain_terms(given: dict[str, Any]) -> dict[str, Any]:
+    if "allowed_origins" in given:
+        given["allowed_origins"] = tuple(_as_browsers_write_it(origin) for origin in given["allowed_origins"])
+    if "duplicate_window_seconds" in given:
+        seconds = given.pop("duplicate_window_seconds")
+        given["duplicate_window"] = None if seconds is None else timedelta(seconds=seconds)
+    return given
+
+
+def _as_browsers_write_it(origin: str) -> str:
+    """Without the slash, in small letters, without a default port; anything else is left to be refused."""
+    bare = origin.lower().removesuffix("/")
+    return (origin_of(bare) or origin) if bare.count("/") == bare.count("://") * 2 else origin
 
 
 class FormOut(BaseModel):
     id: str
     name: str
     is_active: bool
+    redirect_url: str | None
+    allowed_origins: list[str]
+    honeypot_field: str | None
+    duplicate_window_seconds: int | None
     created_at: Instant
 
     @classmethod
     def of(cls, form: Form) -> "FormOut":
-        return cls(id=form.id, name=form.name, is_active=form.is_active, created_at=form.created_at)
+        window = form.duplicate_window
+        return cls(
+            id=form.id,
+            name=form.name,
+            is_active=form.is_active,
+            redirect_url=form.redirect_url,
+            allowed_origins=list(form.allowed_origins),
+            honeypot_field=form.honeypot_field,
+            duplicate_window_seconds=None if window is None else round(window.total_seconds()),
+            created_at=form.created_at,
+        )
 
 
 class SubmissionOut(BaseModel):
@@ -30,6 +97,7 @@ class SubmissionOut(BaseModel):
     form_id: str
     received_at: Instant
     field_count: int
+    is_spam: bool
 
     @classmethod
     def of(cls, submission: Submission) -> "SubmissionOut":
@@ -38,6 +106,7 @@ class SubmissionOut(BaseModel):
             form_id=submission.form_id,
             received_at=submission.received_at,
             field_count=submission.field_count,
+            is_spam=submission.is_spam,
         )
 
 
@@ -51,6 +120,7 @@ class SubmissionWithFields(SubmissionOut):
             form_id=submission.form_id,
             received_at=submission.received_at,
             field_count=submission.field_count,
+            is_spam=submission.is_spam,
             fields={name: list(values) for name, values in submission.fields},
         )
 

@@ -24,6 +24,10 @@ def upgrade() -> None:
         sa.Column("id", _id(), nullable=False),
         sa.Column("name", sa.Text, nullable=False),
         sa.Column("is_active", sa.Boolean, nullable=False),
+        sa.Column("redirect_url", sa.Text, nullable=True),
+        sa.Column("allowed_origins", postgresql.ARRAY(sa.Text), nullable=False),
+        sa.Column("honeypot_field", sa.Text, nullable=True),
+        sa.Column("duplicate_window", sa.Interval, nullable=True),
         sa.Column("created_at", _instant(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="forms_pkey"),
     )
@@ -65,10 +69,27 @@ def upgrade() -> None:
         sa.Column("form_id", _id(), nullable=False),
         sa.Column("received_at", _instant(), nullable=False),
         sa.Column("fields", postgresql.JSON, nullable=False),
+        sa.Column("is_spam", sa.Boolean, nullable=False),
+        sa.Column("fingerprint", sa.LargeBinary, nullable=False),
+        sa.Column("idempotency_key", sa.Text, nullable=True),
+        sa.Column("duplicate_key", sa.LargeBinary, nullable=True),
         sa.PrimaryKeyConstraint("id", name="submissions_pkey"),
         sa.ForeignKeyConstraint(["form_id"], ["forms.id"], name="submissions_form_id_fkey"),
     )
     op.create_index("submissions_form_id", "submissions", ["form_id", "id"])
+    op.create_index(
+        "submissions_idempotency_key",
+        "submissions",
+        ["form_id", "idempotency_key"],
+        unique=True,
+        postgresql_where=sa.text("idempotency_key IS NOT NULL"),
+    )
+    op.create_index(
+        "submissions_duplicate_key",
+        "submissions",
+        ["duplicate_key"],
+        postgresql_where=sa.text("duplicate_key IS NOT NULL"),
+    )
     op.create_table(
         "messages",
         sa.Column("id", _id(), nullable=False),
@@ -180,10 +201,33 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="keys_pkey"),
         sa.UniqueConstraint("digest", name="keys_digest_key"),
     )
+    op.create_table(
+        "rate_limits",
+        sa.Column("key", sa.LargeBinary, nullable=False),
+        sa.Column("tat", _instant(), nullable=False),
+        sa.Column("granted", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("key", name="rate_limits_pkey"),
+        postgresql_with={"fillfactor": "70"},
+    )
+    op.create_table(
+        "installation",
+        sa.Column("single", sa.Boolean, nullable=False),
+        sa.Column("source_key", sa.LargeBinary, nullable=False),
+        sa.PrimaryKeyConstraint("single", name="installation_pkey"),
+        sa.CheckConstraint("single", name=op.f("installation_one_row")),
+        sa.CheckConstraint("octet_length(source_key) = 32", name=op.f("installation_source_key_length")),
+    )
+    # two of them, for 6 bits of each are not random
+    op.execute(
+        "INSERT INTO installation (single, source_key) VALUES"
+        " (TRUE, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())))"
+    )
 
 
 def downgrade() -> None:
     for table in (
+        "installation",
+        "rate_limits",
         "keys",
         "workers",
         "attempts",

@@ -1,0 +1,58 @@
+"""How many posts came lately, counted for all processes together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hymical.domain.errors import RateLimited
+from hymical.domain.ids import FormId
+from hymical.domain.limits import RateLimit, Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """What a limit is counted by. One key comes with one limit, and is a source's or a form's, never both."""
+
+    key: bytes
+    limit: RateLimit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One post: it takes from its source's bucket and then from its form's; None is not limited."""
+
+    source: Bucket | None = None
+    form: Bucket | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """How the buckets stand for one post; None for one that it was not asked of, or did not get to."""
+
+    source: Standing | None = None
+    form: Standing | None = None
+
+    @property
+    def refusal(self) -> RateLimited | None:
+        for found in (self.source, self.form):
+            if found is not None and not found.allowed:
+                return RateLimited(found.retry_after)
+        return None
+
+
+class RateLimiter(Protocol):
+    async def spend(self, asked: Sequence[Asked]) -> Sequence[Decision]:
+        """Decides for each post, in order, whether its buckets have room, and takes what it is allowed.
+
+        A post that its source's bucket refuses takes nothing from its form's, so that one source cannot use
+        up a form for all others; one that its form's bucket refuses has spent its source's.
+
+        To be called once in a transaction, and at the same place in each: whoever holds a bucket holds it until
+        the transaction ends.
+        """
+        ...
+
+
+def form_key(form_id: FormId) -> bytes:
+    """The key of a form's bucket; no source has it, for a source's is a digest."""
+    return b"form:" + form_id.encode()
