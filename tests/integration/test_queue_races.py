@@ -219,6 +219,27 @@ async def test_of_two_replays_at_once_one_wins(world: World, database_url: str) 
     assert refused.value.state == "pending"
 
 
+async def test_a_report_that_waits_for_an_erasure_does_not_bring_back_what_a_receiver_echoed(
+    world: World, database_url: str
+) -> None:
+    (owed,) = await world.owes(1)
+    (held,) = await claim(world, 1)
+    submission_id = (await world.history.get(owed.id)).submission_id
+    assert submission_id is not None
+
+    async with held_open(
+        world,
+        lambda: world.queue.withdraw_submission(submission_id),
+        lambda: world.submissions.erase(submission_id),
+    ):
+        report = asyncio.create_task(settle(world, [succeeded(held)]))
+        await waits_for_a_lock(database_url)
+    assert await report == [Verdict.WITHDRAWN]
+
+    (attempt,) = await world.history.attempts(owed.id)
+    assert (attempt.outcome, attempt.response_excerpt) == (AttemptOutcome.SUCCEEDED, None)
+
+
 # The plans
 
 

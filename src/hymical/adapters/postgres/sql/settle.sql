@@ -31,6 +31,17 @@ settled AS (
     WHERE deliveries.id = report.id AND deliveries.lease_token = report.token
     RETURNING deliveries.id, report.token
 ),
+unsettled AS MATERIALIZED (
+    SELECT report.id, report.token FROM report WHERE NOT EXISTS (SELECT FROM settled WHERE settled.token = report.token)
+),
+-- What was settled is erased after this, if at all. The rest may be under erasure right now: that is waited for, and seen.
+late AS MATERIALIZED (
+    SELECT unsettled.token, length(messages.body) = 0 AS erased
+    FROM unsettled
+    JOIN deliveries ON deliveries.id = unsettled.id
+    JOIN messages ON messages.id = deliveries.message_id
+    FOR SHARE OF messages
+),
 recorded AS (
     INSERT INTO attempts (
         delivery_id, number, started_at, duration_ms, outcome, response_status, error, response_excerpt, remote_address, late
@@ -39,13 +50,13 @@ recorded AS (
         report.id, report.number, report.started_at, report.duration_ms, report.outcome,
         report.response_status,
         -- a receiver may have echoed what was erased meanwhile
-        CASE WHEN length(messages.body) > 0 THEN report.error END,
-        CASE WHEN length(messages.body) > 0 THEN report.response_excerpt END,
+        CASE WHEN NOT coalesce(late.erased, FALSE) THEN report.error END,
+        CASE WHEN NOT coalesce(late.erased, FALSE) THEN report.response_excerpt END,
         report.remote_address,
         FALSE
     FROM report
     JOIN deliveries ON deliveries.id = report.id
-    JOIN messages ON messages.id = deliveries.message_id
+    LEFT JOIN late ON late.token = report.token
     -- counting makes the update above come first: taken the other way round, a claim and a settle could wait for each other
     WHERE report.outcome IS NOT NULL AND (SELECT count(*) FROM settled) >= 0
     ON CONFLICT (delivery_id, number) DO UPDATE
@@ -69,7 +80,8 @@ SELECT
             WHERE attempts.delivery_id = report.id AND attempts.number = report.number
             AND (attempts.outcome <> 'lease_lost' OR attempts.late)
         ) THEN 'repeated'
-        WHEN deliveries.failure_reason IN ('destination_disabled', 'destination_deleted', 'submission_deleted')
+        WHEN late.erased
+            OR deliveries.failure_reason IN ('destination_disabled', 'destination_deleted', 'submission_deleted')
             THEN 'withdrawn'
         ELSE 'overtaken'
     END AS verdict,
@@ -77,6 +89,7 @@ SELECT
 FROM report
 -- a delivery may be there twice, once from a holder that was overtaken
 LEFT JOIN settled ON settled.id = report.id AND settled.token = report.token
+LEFT JOIN late ON late.token = report.token
 LEFT JOIN deliveries ON deliveries.id = report.id
 LEFT JOIN LATERAL (
     SELECT destination_id FROM destination_trouble
