@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.transactions import create_engine
-from hymical.domain.deliveries import Delivered, DeliveryState, Later
+from hymical.domain.deliveries import Delivered, DeliveryState, Later, Reason
 from hymical.domain.errors import NotReplayable
 from hymical.domain.outcomes import AttemptOutcome
 from hymical.ports.deliveries import ClaimedDelivery, Settled, Verdict
@@ -238,6 +238,31 @@ async def test_a_report_that_waits_for_an_erasure_does_not_bring_back_what_a_rec
 
     (attempt,) = await world.history.attempts(owed.id)
     assert (attempt.outcome, attempt.response_excerpt) == (AttemptOutcome.SUCCEEDED, None)
+
+
+async def test_a_destination_is_deleted_while_a_failure_at_it_is_settled_without_a_deadlock(
+    world: World,
+) -> None:
+    destination = await world.destination()
+    owed = await world.owes(3, destination)
+    held = await claim(world, 2)
+
+    # SettleFinished has the deliveries by now, and is about to lock the destination
+    async with (
+        held_open(world, lambda: settle(world, [to_retry(one) for one in held])),
+        asyncio.timeout(5),
+        world.transactions.begin(),
+    ):
+        await world.destinations.delete(destination.id)
+        await world.queue.withdraw_from(destination.id, Reason.DESTINATION_DELETED)
+
+    # what could not be had is found by the next that claims
+    world.clock.move(timedelta(seconds=5))
+    batch = await world.queue.claim(limit=10, lease=LEASE)
+    assert (batch.deliveries, batch.stranded) == ([], [(destination.id, Reason.DESTINATION_DELETED)])
+    await world.queue.withdraw_from(destination.id, Reason.DESTINATION_DELETED)
+    for delivery in owed:
+        assert (await world.history.get(delivery.id)).failure_reason is Reason.DESTINATION_DELETED
 
 
 # The plans

@@ -1,4 +1,5 @@
 -- Whoever holds one of them loses its token here, and finds the reason when it reports.
+-- Waits for none: who settles one may in turn wait for the destination. What is left open by that, a claim finds stranded.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
 ),
@@ -11,7 +12,7 @@ unwanted AS MATERIALIZED (
         WHERE later.due_at IS NOT NULL AND NOT later.ready AND later.destination_id = :destination_id
     ) AND deliveries.due_at IS NOT NULL
     ORDER BY deliveries.id
-    FOR UPDATE
+    FOR UPDATE SKIP LOCKED
 )
 UPDATE deliveries
 SET
