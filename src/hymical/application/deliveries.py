@@ -7,7 +7,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hymical.domain.deliveries import Attempt, Delivered, Failed, Reason, Settlement, fan_out, settle, showed
+from hymical.domain.deliveries import (
+    WITHDRAWALS,
+    Attempt,
+    Delivered,
+    Failed,
+    Reason,
+    Settlement,
+    fan_out,
+    settle,
+    showed,
+)
 from hymical.domain.destinations import (
     DestinationEvent,
     DestinationState,
@@ -45,7 +55,8 @@ _log = logging.getLogger(__name__)
 class Claim:
     """What one claim brought in.
 
-    `given_up` lost their worker too often to be sent; they are to be settled as they are. `claimed_at` is the
+    `given_up` lost their worker too often to be sent, or what they would send was erased while they were replayed
+    or sent again; they are to be settled as they are. `claimed_at` is the
     monotonic time before the claim. `more` says that others may be claimable right now.
     """
 
@@ -80,7 +91,11 @@ class ClaimDue:
         to_send: list[ClaimedDelivery] = []
         given_up: list[Settled] = []
         for one in batch.deliveries:
-            verdict = settle(one.delivery, LeaseLost(), self.policy, self.ids.dice()) if one.lost else None
+            verdict: Settlement | None = None
+            if not one.message.body:
+                verdict = Failed(reason=Reason.SUBMISSION_DELETED)
+            elif one.lost:
+                verdict = settle(one.delivery, LeaseLost(), self.policy, self.ids.dice())
             if isinstance(verdict, Failed):
                 given_up.append(Settled(claimed=one, settlement=verdict, attempt=None))
             else:
@@ -165,7 +180,9 @@ class SettleFinished:
         news_for_people: list[tuple[Message, str]] = [
             (self._failed(one, known.now), one.claimed.delivery.id)
             for one in settled
-            if isinstance(one.settlement, Failed) and one.claimed.destination.id != OPERATOR
+            if isinstance(one.settlement, Failed)
+            and one.settlement.reason not in WITHDRAWALS
+            and one.claimed.destination.id != OPERATOR
         ]
         left: dict[DestinationId, Trouble | None] = {}
         for destination, trouble in known.destinations.values():

@@ -138,6 +138,23 @@ async def test_a_delivery_that_lost_its_worker_five_times_in_a_row_is_given_up_a
     ]
 
 
+async def test_what_was_erased_while_it_was_replayed_is_not_sent_as_an_empty_message() -> None:
+    world = memory_world()
+    (owed,) = await world.owes(1)
+    submission_id = (await world.history.get(owed.id)).submission_id
+    assert submission_id is not None
+    # an erasure withdraws first; a replay that is committed before it ends is not seen by that
+    await world.submissions.erase(submission_id)
+
+    claim = await claim_due_of(world)(10)
+    assert not claim.to_send
+    assert await settle_finished_of(world)(claim.given_up) == [Verdict.SETTLED]
+
+    view = await world.history.get(owed.id)
+    assert (view.state, view.failure_reason) == (DeliveryState.FAILED, Reason.SUBMISSION_DELETED)
+    assert await world.history.attempts(owed.id) == []
+
+
 async def test_one_report_in_between_starts_the_count_afresh() -> None:
     world = memory_world()
     await world.owes()
