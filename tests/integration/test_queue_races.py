@@ -13,11 +13,13 @@ from sqlalchemy import text
 
 from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.transactions import create_engine
+from hymical.application.destinations import SetOperator
 from hymical.domain.deliveries import Delivered, DeliveryState, Later, Reason
 from hymical.domain.errors import NotReplayable
+from hymical.domain.ids import OPERATOR
 from hymical.domain.outcomes import AttemptOutcome
 from hymical.ports.deliveries import ClaimedDelivery, Settled, Verdict
-from tests.builders import LEASE, an_attempt
+from tests.builders import LEASE, a_secret, an_attempt
 from tests.clocks import START
 from tests.site import until
 from tests.worlds import World, postgres_world
@@ -263,6 +265,18 @@ async def test_a_destination_is_deleted_while_a_failure_at_it_is_settled_without
     await world.queue.withdraw_from(destination.id, Reason.DESTINATION_DELETED)
     for delivery in owed:
         assert (await world.history.get(delivery.id)).failure_reason is Reason.DESTINATION_DELETED
+
+
+async def test_workers_that_start_together_make_the_operator_s_destination_once(world: World) -> None:
+    set_operator = SetOperator(
+        destinations=world.destinations, queue=world.queue, transactions=world.transactions
+    )
+    secret = a_secret().value
+
+    await asyncio.gather(*(set_operator("https://example.com/alerts", secret) for _ in range(4)))
+
+    operator = await world.destinations.get(OPERATOR)
+    assert (operator.url, [one.value for one in operator.secrets]) == ("https://example.com/alerts", [secret])
 
 
 # The plans

@@ -14,7 +14,7 @@ from hymical.domain.destinations import (
     NewDestination,
     rotated,
 )
-from hymical.domain.errors import NotFound
+from hymical.domain.errors import AlreadyExists, NotFound
 from hymical.domain.ids import OPERATOR, DeliveryId, DestinationId, FormId
 from hymical.domain.messages import destination_test_message
 from hymical.domain.signing import Secret, SigningSecret, new_signing_secret
@@ -179,6 +179,13 @@ class SetOperator:
     transactions: Transactions
 
     async def __call__(self, url: str | None, secret: Secret | None) -> None:
+        try:
+            await self._set(url, secret)
+        except AlreadyExists:
+            # of workers that start together, one makes it and the others find it
+            await self._set(url, secret)
+
+    async def _set(self, url: str | None, secret: Secret | None) -> None:
         async with self.transactions.begin():
             try:
                 operator, _ = await self.destinations.lock(OPERATOR)

@@ -18,7 +18,7 @@ from hymical.domain.destinations import (
     NewDestination,
     Trouble,
 )
-from hymical.domain.errors import NotFound
+from hymical.domain.errors import AlreadyExists, NotFound
 from hymical.domain.ids import DestinationId, FormId
 from hymical.domain.signing import SigningSecret
 from hymical.ports.clock import Clock
@@ -46,7 +46,11 @@ class PostgresDestinationRepository:
             "created_at": _now(self._clock),
         }
         command = insert(destinations).values(values).returning(destinations)
-        with translated({"destinations_form_id_fkey": NotFound("form", destination.form_id or "")}):
+        meanings = {
+            "destinations_form_id_fkey": NotFound("form", destination.form_id or ""),
+            "destinations_pkey": AlreadyExists("destination", destination.id),
+        }
+        with translated(meanings):
             async with self._transactions.connection() as connection:
                 return self._rows.destination((await connection.execute(command)).mappings().one())
 
