@@ -1,6 +1,8 @@
 """Which addresses may be called, in every spelling and embedding."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 
@@ -11,6 +13,7 @@ from hymical.adapters.http.egress import (
     Egress,
     NameNotFoundError,
     ResolverFailingError,
+    SystemResolver,
     TargetRefusedError,
 )
 from hymical.domain.errors import InvalidValue
@@ -363,3 +366,26 @@ async def test_check_does_not_wait_for_a_resolver_that_is_silent(monkeypatch: py
 
     monkeypatch.setattr("hymical.adapters.http.egress._PATIENCE_OF_A_CHECK", 0.01)
     await Egress(resolver=Silent()).check("https://example.com/")
+
+
+async def test_a_name_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, over = list[str](), threading.Event()
+
+    def getaddrinfo(name: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked.append(name)
+        if name == "hanging.example":
+            over.wait(10)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("203.0.113.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    resolver = SystemResolver()
+    hanging = [asyncio.create_task(resolver.resolve("hanging.example")) for _ in range(100)]
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(5):
+            assert await resolver.resolve("example.com") == [ip_address("203.0.113.1")]
+    finally:
+        over.set()
+
+    assert await asyncio.gather(*hanging) == [[ip_address("203.0.113.1")]] * 100
+    assert asked.count("hanging.example") == 1

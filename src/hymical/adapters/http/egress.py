@@ -3,16 +3,19 @@
 import asyncio
 import re
 import socket
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from hymical.domain.errors import InvalidValue
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+_Found = list[tuple[Any, Any, Any, str, tuple[Any, ...]]]
 
 ALLOWED_NETWORKS = "FORMS_WEBHOOK_ALLOWED_NETWORKS"
 ALLOW_HTTP = "FORMS_WEBHOOK_ALLOW_HTTP"
@@ -123,16 +126,57 @@ class Resolver(Protocol):
 
 
 class SystemResolver:
-    """What the operating system's resolver says."""
+    """What the operating system's resolver says.
+
+    It may take its time over a name. Each has a thread of its own, shared by all who ask meanwhile: event loops keep
+    only a few for it, and one name that hangs would hold up every other.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[str, asyncio.Future[_Found]] = {}
 
     async def resolve(self, name: str) -> Sequence[Address]:
+        lookup = self._under_way.get(name)
+        if lookup is None:
+            lookup = self._under_way[name] = _looked_up(name)
+            lookup.add_done_callback(lambda _: self._under_way.pop(name))
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            found = await asyncio.shield(lookup)
         except socket.gaierror as error:
             if error.errno in {socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_ADDRFAMILY}:
                 raise NameNotFoundError(f"name not found: {name}") from None
             raise ResolverFailingError(f"the resolver is failing: {error.strerror}") from None
         return [ip_address(sockaddr[0]) for *_, sockaddr in found]
+
+
+def _looked_up(name: str) -> "asyncio.Future[_Found]":
+    loop = asyncio.get_running_loop()
+    lookup: asyncio.Future[_Found] = loop.create_future()
+
+    def finish(found: _Found, fault: Exception | None) -> None:
+        if lookup.cancelled():
+            return
+        if fault is None:
+            lookup.set_result(found)
+        else:
+            lookup.set_exception(fault)
+            # nobody may be waiting any more
+            lookup.exception()
+
+    def ask() -> None:
+        found: _Found = []
+        fault: Exception | None = None
+        try:
+            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except Exception as error:  # noqa: BLE001  whatever it is, whoever waits is told
+            fault = error
+        # the loop may have ended meanwhile
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(finish, found, fault)
+
+    # a daemon, so that a name that hangs does not keep the process from ending
+    threading.Thread(target=ask, name=f"resolving {name}", daemon=True).start()
+    return lookup
 
 
 def spelled_address(host: str) -> Address | None:
