@@ -92,6 +92,7 @@ class WatchedQueue:
         self.settled: list[DeliveryId] = []
         self.settlements_away = 0
         self.claims_away = 0
+        self.contended = 0
         self.unwritable: set[DeliveryId] = set()
         self.when_claimed: list[DeliveryWorker] = []
         self.signal = Signal()
@@ -105,6 +106,9 @@ class WatchedQueue:
         if self.claims_away:
             self.claims_away -= 1
             raise StorageUnavailable
+        if self.contended:
+            self.contended -= 1
+            return ClaimedBatch(deliveries=[], more=True)
         batch = await self._queue.claim(limit=limit, lease=lease)
         for worker in self.when_claimed:
             worker.stop()
@@ -214,6 +218,19 @@ async def test_more_than_a_batch_is_claimed_without_waiting_in_between() -> None
 
     assert await site.states(owed) == {DeliveryState.DELIVERED}
     assert set(site.queue.claims) == {2}
+
+
+async def test_a_worker_that_finds_others_claiming_asks_again_after_pauses_that_grow() -> None:
+    site = Site()
+    await site.world.owes(1)
+    site.queue.contended = 5
+    began = asyncio.get_running_loop().time()
+
+    async with site.working():
+        await site.queue.has_settled(1)
+
+    # half of 5, 10, 20, 40 and 80 ms, with these dice
+    assert asyncio.get_running_loop().time() - began > 0.07
 
 
 async def test_one_slow_receiver_does_not_hold_up_the_rest() -> None:

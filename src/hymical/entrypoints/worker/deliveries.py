@@ -18,6 +18,7 @@ from hymical.ports.wakeups import WakeUps
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_SHORTEST_TURN, _LONGEST_TURN = 0.005, 0.32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ class DeliveryWorker:
         self._something_finished = asyncio.Event()
         self._slots_freed = asyncio.Event()
         self._unreachable = False
+        self._turn = _SHORTEST_TURN
 
     @property
     def in_flight(self) -> int:
@@ -98,6 +100,12 @@ class DeliveryWorker:
         if self._stopping.is_set():
             await self._hand_back([*claim.to_send, *(one.claimed for one in claim.given_up)])
             return False
+        if claim.more and not claim.to_send and not claim.given_up:
+            # another claims there, and may stand still: asking without a pause would only wear out the database
+            await self._until_any(asyncio.sleep(self._turn * (0.5 + self._ids.dice())))
+            self._turn = min(self._turn * 2, _LONGEST_TURN)
+            return True
+        self._turn = _SHORTEST_TURN
         self._held += len(claim.to_send) + len(claim.given_up)
         if claim.given_up:
             self._finish(claim.given_up)
