@@ -279,6 +279,18 @@ async def test_workers_that_start_together_make_the_operator_s_destination_once(
     assert (operator.url, [one.value for one in operator.secrets]) == ("https://example.com/alerts", [secret])
 
 
+async def test_who_stands_still_in_a_transaction_loses_its_locks_long_before_a_lease_ends(
+    database_url: str,
+) -> None:
+    engine = create_engine(database_url, application_name="tests", pool_size=1)
+    try:
+        async with engine.connect() as connection:
+            longest = await connection.scalar(text("SHOW idle_in_transaction_session_timeout"))
+    finally:
+        await engine.dispose()
+    assert longest == "15s"
+
+
 # The plans
 
 

@@ -13,6 +13,11 @@ from hymical.adapters.postgres.errors import translated
 # that has just begun to grow say that it is empty, and a plan made then stays for as long as they do.
 _PLANS = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
 
+# A process that stands still, or whose machine is gone, must not keep its locks: others would wait for hours.
+_LIMITS = "-c idle_in_transaction_session_timeout=15s"
+# A server that is gone without a word is noticed within half a minute.
+_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+
 
 def create_engine(database_url: str, *, application_name: str, pool_size: int) -> AsyncEngine:
     """An engine that connects when it is first used. `database_url` is `postgresql://…`."""
@@ -28,7 +33,8 @@ def create_engine(database_url: str, *, application_name: str, pool_size: int) -
         connect_args={
             "application_name": application_name,
             "connect_timeout": 5,
-            "options": f"{_PLANS} {given}",
+            "options": f"{_PLANS} {_LIMITS} {given}",
+            **{name: value for name, value in _ALIVE.items() if name not in url.query},
         },
     )
 
