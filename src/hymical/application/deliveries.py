@@ -19,6 +19,7 @@ from hymical.domain.deliveries import (
     showed,
 )
 from hymical.domain.destinations import (
+    Destination,
     DestinationEvent,
     DestinationState,
     Seen,
@@ -175,7 +176,9 @@ class SettleFinished:
                 await self._follow_up(news, settled)
         return report.verdicts
 
-    async def _follow_up(self, news: Mapping[DestinationId, Seen], settled: Sequence[Settled]) -> None:
+    async def _follow_up(
+        self, news: Mapping[DestinationId, Sequence[Settled]], settled: Sequence[Settled]
+    ) -> None:
         known = await self.health.lock(news.keys() - {OPERATOR})
         news_for_people: list[tuple[Message, str]] = [
             (self._failed(one, known.now), one.claimed.delivery.id)
@@ -187,7 +190,11 @@ class SettleFinished:
         left: dict[DestinationId, Trouble | None] = {}
         for destination, trouble in known.destinations.values():
             seen = observe(
-                trouble, news[destination.id], now=known.now, policy=self.policy, dice=self.ids.dice()
+                trouble,
+                _seen(news[destination.id], destination),
+                now=known.now,
+                policy=self.policy,
+                dice=self.ids.dice(),
             )
             left[destination.id] = seen.trouble
             news_for_people += (
@@ -328,18 +335,24 @@ def _attempt(claimed: ClaimedDelivery, started_at: datetime, answer: Answer) -> 
     )
 
 
-def _news(settled: Sequence[Settled], troubled: Collection[DestinationId]) -> Mapping[DestinationId, Seen]:
-    """What a batch showed of each destination that failed or was in trouble; of others there is no news."""
-    attempts = defaultdict[DestinationId, list[tuple[AttemptOutcome, Settlement]]](list)
-    failed = set[DestinationId]()
+def _news(
+    settled: Sequence[Settled], troubled: Collection[DestinationId]
+) -> Mapping[DestinationId, Sequence[Settled]]:
+    """What was settled of each destination that failed or was in trouble; of others there is no news."""
+    news = defaultdict[DestinationId, list[Settled]](list)
     for one in settled:
-        destination_id = one.claimed.destination.id
-        if one.attempt is not None:
-            attempts[destination_id].append((one.attempt.outcome, one.settlement))
-        if not isinstance(one.settlement, Delivered):
-            failed.add(destination_id)
+        news[one.claimed.destination.id].append(one)
     return {
-        destination_id: showed(attempts[destination_id])
-        for destination_id in failed
-        | {one.claimed.destination.id for one in settled if one.claimed.destination.id in troubled}
+        destination_id: of_it
+        for destination_id, of_it in news.items()
+        if destination_id in troubled or not all(isinstance(one.settlement, Delivered) for one in of_it)
     }
+
+
+def _seen(settled: Sequence[Settled], destination: Destination) -> Seen:
+    """What attempts showed of a destination; those made at an address that it no longer has show nothing."""
+    return showed(
+        (one.attempt.outcome, one.settlement)
+        for one in settled
+        if one.attempt is not None and one.claimed.destination.url == destination.url
+    )

@@ -16,7 +16,7 @@ from hymical.application.deliveries import (
     ShowDelivery,
 )
 from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, Reason
-from hymical.domain.destinations import DestinationState, TroublePolicy, check_headers
+from hymical.domain.destinations import DestinationChange, DestinationState, TroublePolicy, check_headers
 from hymical.domain.errors import InvalidValue, NotFound, NotReplayable
 from hymical.domain.ids import DeliveryId
 from hymical.domain.outcomes import Accepted, Answer, AttemptOutcome, Gone, Outcome, Refused, TimedOut
@@ -362,6 +362,21 @@ async def test_a_destination_s_own_headers_are_sent_behind_ours_and_cannot_shado
     for name, _ in request.headers[:-2]:
         with pytest.raises(InvalidValue):
             check_headers(((name.upper(), Secret("shadow")),))
+
+
+async def test_a_410_of_the_address_before_does_not_disable_a_destination_that_was_given_another() -> None:
+    world = memory_world()
+    await world.owes(1)
+    claimed = await claim_one(world)
+    await world.destinations.change(
+        claimed.destination.id, DestinationChange(url="https://example.com/moved")
+    )
+
+    settled = await sending(Sender(Gone()))(claimed, 7_000.0)
+    assert await settle_finished_of(world)([settled]) == [Verdict.SETTLED]
+
+    assert (await world.history.get(claimed.delivery.id)).failure_reason is Reason.GONE
+    assert (await world.destinations.get(claimed.destination.id)).state is DestinationState.ACTIVE
 
 
 async def test_without_a_readable_secret_nothing_is_sent_and_the_setting_is_named() -> None:
