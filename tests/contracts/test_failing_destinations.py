@@ -302,6 +302,22 @@ async def test_without_an_operator_nothing_is_stored_for_one(world: World) -> No
     assert [view.id for view in views] == [owed.id]
 
 
+async def test_once_alerts_are_switched_off_events_do_not_pile_up(world: World) -> None:
+    await with_operator(world)
+    set_operator = SetOperator(
+        destinations=world.destinations, queue=world.queue, transactions=world.transactions
+    )
+    await set_operator(None, None)
+    await world.owes(1)
+    claimed = [one for one in (await world.queue.claim(limit=10, lease=LEASE)).deliveries]
+    await settle_finished(world)(
+        ended(claimed, Failed(reason=Reason.REJECTED), AttemptOutcome.HTTP_ERROR, 404)
+    )
+
+    views = await world.history.page(DeliveryFilter(), before=None, limit=10)
+    assert [view.destination_id for view in views] == [claimed[0].destination.id]
+
+
 async def test_an_event_happens_once_however_many_workers_see_the_failure(world: World) -> None:
     await with_operator(world)
     destination = await world.destination()
@@ -434,4 +450,4 @@ async def test_the_operator_s_destination_follows_the_settings(world: World) -> 
     assert (operator.url, operator.form_id) == ("https://example.com/2", None)
     assert [secret.value for secret in operator.secrets] == [second]
     await set_operator(None, None)
-    assert (await world.destinations.get(OPERATOR)).state is DestinationState.PAUSED
+    assert (await world.destinations.get(OPERATOR)).state is DestinationState.DISABLED

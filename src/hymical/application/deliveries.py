@@ -30,7 +30,7 @@ from hymical.domain.destinations import (
 from hymical.domain.errors import NotFound, StorageUnavailable
 from hymical.domain.ids import OPERATOR, DeliveryId, DestinationId
 from hymical.domain.messages import Message, delivery_failed_message, destination_event_message
-from hymical.domain.outcomes import Answer, AttemptOutcome, LeaseLost, OwnFault, recorded_outcome
+from hymical.domain.outcomes import Answer, LeaseLost, OwnFault, recorded_outcome
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import signature_headers
 from hymical.ports.clock import Clock
@@ -230,6 +230,9 @@ class SettleFinished:
         try:
             operator = await self.destinations.get(OPERATOR)
         except NotFound:
+            return
+        if operator.state is DestinationState.DISABLED:
+            # the settings name nobody any more
             return
         messages = [message for message, _ in news]
         owed = [

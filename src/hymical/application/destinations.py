@@ -172,7 +172,7 @@ class SendTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetOperator:
-    """Makes the operator's destination what the settings say, so that events are sent there; None removes it."""
+    """Makes the operator's destination what the settings say, so that events are sent there; None ends that."""
 
     destinations: DestinationRepository
     queue: DeliveryQueue
@@ -193,7 +193,9 @@ class SetOperator:
                 operator = None
             if url is None or secret is None:
                 if operator is not None:
-                    await self.destinations.change(OPERATOR, DestinationChange(state=DestinationState.PAUSED))
+                    off = DestinationChange(state=DestinationState.DISABLED)
+                    await self.destinations.change(OPERATOR, off)
+                    await self.queue.withdraw_from(OPERATOR, Reason.DESTINATION_DISABLED)
                 return
             secrets = (SigningSecret(value=secret),)
             if operator is None:

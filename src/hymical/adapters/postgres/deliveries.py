@@ -15,6 +15,7 @@ from hymical.adapters.postgres.tables import attempts, deliveries, destination_t
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.deliveries import (
     FOR_GOOD,
+    WITHDRAWALS,
     Attempt,
     Delivered,
     Delivery,
@@ -141,8 +142,19 @@ class PostgresDeliveryQueue:
         with translated():
             async with self._transactions.connection() as connection:
                 found = {row.token: row for row in await connection.execute(statement("settle"), parameters)}
+                overtaken = [row.id for row in found.values() if row.verdict == Verdict.OVERTAKEN]
+                # one that waited for a withdrawal has not seen it yet: its statement began before
+                withdrawn = select(deliveries.c.id).where(
+                    deliveries.c.id.in_(overtaken), deliveries.c.failure_reason.in_(WITHDRAWALS)
+                )
+                unwanted = set(await connection.scalars(withdrawn)) if overtaken else set()
         return SettleReport(
-            verdicts=[Verdict(found[one.lease.token].verdict) for one in settled],
+            verdicts=[
+                Verdict.WITHDRAWN
+                if one.lease.delivery_id in unwanted
+                else Verdict(found[one.lease.token].verdict)
+                for one in settled
+            ],
             troubled={one.claimed.destination.id for one in settled if found[one.lease.token].troubled},
         )
 

@@ -72,6 +72,7 @@ recorded AS (
     WHERE attempts.outcome = 'lease_lost'
 )
 SELECT
+    report.id,
     report.token,
     CASE
         WHEN settled.id IS NOT NULL THEN 'settled'
