@@ -309,7 +309,7 @@ async def test_once_alerts_are_switched_off_events_do_not_pile_up(world: World) 
     )
     await set_operator(None, None)
     await world.owes(1)
-    claimed = [one for one in (await world.queue.claim(limit=10, lease=LEASE)).deliveries]
+    claimed = list((await world.queue.claim(limit=10, lease=LEASE)).deliveries)
     await settle_finished(world)(
         ended(claimed, Failed(reason=Reason.REJECTED), AttemptOutcome.HTTP_ERROR, 404)
     )
