@@ -146,3 +146,15 @@ _dates = st.builds(
 @given(value=st.one_of(st.text(max_size=30), _dates), date=st.one_of(st.just(DATE), _dates))
 def test_nothing_that_a_receiver_sends_breaks_the_reading(value: str, date: str) -> None:
     assert timedelta(0) <= parse_retry_after(value, date) <= DAY
+
+
+def test_what_failed_in_the_same_second_does_not_return_together() -> None:
+    policy = RetryPolicy(waits=(timedelta(minutes=5),))
+    waits = sorted(policy.wait_after(1, number / 1_000) or timedelta(0) for number in range(1_000))
+
+    assert waits[0] == timedelta(minutes=4)
+    assert waits[-1] - waits[0] >= timedelta(minutes=5) * 0.2
+    in_one_second = max(
+        sum(wait <= other < wait + timedelta(seconds=1) for other in waits) for wait in waits[::25]
+    )
+    assert in_one_second <= 10

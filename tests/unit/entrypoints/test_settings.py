@@ -375,3 +375,8 @@ def test_settings_do_not_change() -> None:
 
     with pytest.raises(ValueError, match="frozen"):
         settings.worker_batch_size = 3
+
+
+def test_the_default_retries_span_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORMS_DATABASE_URL", "postgresql://localhost/none")
+    assert sum(load_settings().retry_policy.waits, timedelta(0)) > timedelta(hours=48)
