@@ -18,7 +18,7 @@ from hymical.application.destinations import (
 )
 from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, Reason, Settlement
 from hymical.domain.destinations import Destination, DestinationChange, DestinationState, TroublePolicy
-from hymical.domain.errors import NotFound
+from hymical.domain.errors import NotFound, NotReplayable
 from hymical.domain.ids import OPERATOR
 from hymical.domain.outcomes import AttemptOutcome
 from hymical.domain.signing import Secret, new_signing_secret
@@ -336,6 +336,10 @@ async def test_disabling_fails_what_waits_and_a_replay_after_resuming_sends_it(w
     (owed,) = await world.owes(1, destination)
     await change_destination(world)(destination.id, DestinationChange(state=DestinationState.DISABLED))
     assert (await world.history.get(owed.id)).failure_reason == "destination_disabled"
+
+    with pytest.raises(NotReplayable) as refused:
+        await world.queue.replay(owed.id)
+    assert (refused.value.state, refused.value.reason) == ("failed", "destination_disabled")
 
     await change_destination(world)(destination.id, DestinationChange(state=DestinationState.ACTIVE))
     await world.queue.replay(owed.id)

@@ -97,9 +97,10 @@ class AlreadyExists(HymicalError):
 
 @dataclass(eq=False)
 class NotReplayable(HymicalError):
-    """Only a failed delivery can be replayed, and only while its message and its destination are there.
+    """Only a failed delivery can be replayed, and only while there is what to send, and where to.
 
-    `state` is the one it is in; `reason` is set when it failed for good.
+    `state` is the one it is in; `reason` says what is in the way of one that failed: it failed for good, its
+    submission was erased, or its destination is deleted or disabled.
     """
 
     delivery_id: str

@@ -106,7 +106,7 @@ class DeliveryQueue(Protocol):
         Raises:
             NotFound: there is no such delivery.
             NotReplayable: it is in another state than failed, or failed for good, or its submission was erased or
-                its destination deleted since.
+                its destination deleted since, or its destination is disabled.
         """
         ...
 

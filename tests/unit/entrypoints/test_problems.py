@@ -41,6 +41,7 @@ DOCUMENTED: tuple[tuple[HymicalError, int, str], ...] = (
     (errors.AlreadyExists("form", "contact"), 409, "conflict"),
     (errors.NotReplayable("dlv_1", "pending"), 409, "conflict"),
     (errors.NotReplayable("dlv_1", "failed", "submission_deleted"), 409, "conflict"),
+    (errors.NotReplayable("dlv_1", "failed", "destination_disabled"), 409, "conflict"),
     (errors.NotResendable("dlv_1"), 409, "conflict"),
     (errors.SecretUnreadable(), 409, "conflict"),
     (errors.InvalidValue("url", "must name a host"), 422, "invalid_request"),

@@ -164,8 +164,8 @@ class MemoryDeliveryQueue:
         fresh = replayed(delivery, self._clock.now())
         if not self._store.rows.messages[delivery.message_id].body:
             raise NotReplayable(delivery_id, delivery.state, Reason.SUBMISSION_DELETED)
-        if self._stranded(delivery.destination_id) is Reason.DESTINATION_DELETED:
-            raise NotReplayable(delivery_id, delivery.state, Reason.DESTINATION_DELETED)
+        if (hindrance := self._stranded(delivery.destination_id)) is not None:
+            raise NotReplayable(delivery_id, delivery.state, hindrance)
         self._store.rows.deliveries[delivery_id] = fresh
         self._store.ring()
 

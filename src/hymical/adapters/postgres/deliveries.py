@@ -164,6 +164,7 @@ class PostgresDeliveryQueue:
                 deliveries.c.failure_reason,
                 (func.length(messages.c.body) == 0).label("erased"),
                 destinations.c.deleted_at.is_not(None).label("deleted"),
+                (destinations.c.state == DestinationState.DISABLED).label("disabled"),
             )
             .join(messages, messages.c.id == deliveries.c.message_id)
             .join(destinations, destinations.c.id == deliveries.c.destination_id)
@@ -176,10 +177,7 @@ class PostgresDeliveryQueue:
                 found = (await connection.execute(query)).one_or_none()
         if found is None:
             raise NotFound("delivery", delivery_id)
-        reason = found.failure_reason
-        if found.state == DeliveryState.FAILED and reason not in FOR_GOOD and (found.erased or found.deleted):
-            reason = Reason.SUBMISSION_DELETED if found.erased else Reason.DESTINATION_DELETED
-        raise NotReplayable(delivery_id, found.state, reason)
+        raise NotReplayable(delivery_id, found.state, _hindrance(found))
 
     async def resend(self, delivery_id: DeliveryId, new_id: DeliveryId) -> None:
         parameters = {"now": self._clock.pinned(), "id": delivery_id, "new_id": new_id}
@@ -300,6 +298,19 @@ _views = (
     .join(destinations, destinations.c.id == deliveries.c.destination_id)
     .outerjoin(destination_trouble, destination_trouble.c.destination_id == deliveries.c.destination_id)
 )
+
+
+def _hindrance(found: Row[Any]) -> Reason | None:
+    """Why one that failed cannot be replayed; None for one in another state."""
+    if found.state != DeliveryState.FAILED:
+        return None
+    if found.failure_reason in FOR_GOOD:
+        return Reason(found.failure_reason)
+    if found.erased:
+        return Reason.SUBMISSION_DELETED
+    if found.deleted:
+        return Reason.DESTINATION_DELETED
+    return Reason.DESTINATION_DISABLED if found.disabled else None
 
 
 def _state_after(settlement: Settlement) -> DeliveryState:

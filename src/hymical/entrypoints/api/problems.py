@@ -14,7 +14,7 @@ from litestar.exceptions import (
 )
 
 from hymical.domain import errors
-from hymical.domain.deliveries import FOR_GOOD
+from hymical.domain.deliveries import FOR_GOOD, Reason
 
 _log = logging.getLogger(__name__)
 
@@ -153,9 +153,7 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         status=409,
         code="conflict",
         title="Not replayable",
-        detail=f"This one failed for good: {error.reason}; there is nothing left to send, or nowhere to send it."
-        if error.reason in FOR_GOOD
-        else f"Only a failed delivery can be replayed; this one is {error.state}.",
+        detail=_not_replayable(error),
     ),
     errors.NotResendable: lambda _: Problem(
         status=409,
@@ -231,6 +229,16 @@ def schema_mismatch(error: errors.SchemaMismatch) -> str:
         f"The database is {found} but this build expects {error.expected}:"
         " stop the other processes and run `hymical migrate`."
     )
+
+
+def _not_replayable(error: errors.NotReplayable) -> str:
+    if error.reason in FOR_GOOD:
+        return (
+            f"This one failed for good: {error.reason}; there is nothing left to send, or nowhere to send it."
+        )
+    if error.reason == Reason.DESTINATION_DISABLED:
+        return "Its destination is disabled; resume it first."
+    return f"Only a failed delivery can be replayed; this one is {error.state}."
 
 
 def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Response[dict[str, Any]]:
