@@ -84,7 +84,7 @@ def memory_world() -> World:
         workers=MemoryWorkerRegistry(store, clock),
         keys=MemoryKeyRepository(store, clock),
         queue=MemoryDeliveryQueue(store, clock),
-        history=MemoryDeliveryHistory(store),
+        history=MemoryDeliveryHistory(store, clock),
     )
 
 
@@ -104,7 +104,7 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             workers=PostgresWorkerRegistry(connections, clock),
             keys=PostgresKeyRepository(connections, clock),
             queue=PostgresDeliveryQueue(connections, clock, cipher),
-            history=PostgresDeliveryHistory(connections),
+            history=PostgresDeliveryHistory(connections, clock),
         )
     finally:
         await engine.dispose()

@@ -331,6 +331,19 @@ async def test_resuming_tries_at_once_even_while_the_breaker_was_open(world: Wor
     assert len(await claim(world)) == 10
 
 
+async def test_a_delivery_tells_of_the_pause_while_it_lasts_and_no_longer(world: World) -> None:
+    destination = await world.destination()
+    (owed, *_) = await world.owes(6, destination)
+    await fails(world, destination, 5)
+    held_until = (await world.history.get(owed.id)).destination_held_until
+    assert held_until is not None
+    assert held_until > world.clock.now()
+
+    world.clock.move(held_until - world.clock.now())
+
+    assert (await world.history.get(owed.id)).destination_held_until is None
+
+
 async def test_disabling_fails_what_waits_and_a_replay_after_resuming_sends_it(world: World) -> None:
     destination = await world.destination()
     (owed,) = await world.owes(1, destination)

@@ -107,7 +107,7 @@ class Container(containers.DeclarativeContainer):
     workers: Provider[WorkerRegistry] = Singleton(PostgresWorkerRegistry, connections, clock)
     keys: Provider[KeyRepository] = Singleton(PostgresKeyRepository, connections, clock)
     queue: Provider[DeliveryQueue] = Singleton(PostgresDeliveryQueue, connections, clock, cipher)
-    history: Provider[DeliveryHistory] = Singleton(PostgresDeliveryHistory, connections)
+    history: Provider[DeliveryHistory] = Singleton(PostgresDeliveryHistory, connections, clock)
     egress: Singleton[Egress] = Singleton(
         Egress,
         allowed_networks=Computed(lambda settings: settings.webhook_allowed_networks, settings),
