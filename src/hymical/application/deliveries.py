@@ -163,7 +163,10 @@ class SettleFinished:
     async def _follow_up(self, news: Mapping[DestinationId, Seen], settled: Sequence[Settled]) -> None:
         known = await self.health.lock(news.keys() - {OPERATOR})
         news_for_people: list[tuple[Message, str]] = [
-            (self._failed(one, known.now), one.claimed.delivery.id)
+            (
+                self._failed(one, known.now),
+                f"{one.claimed.delivery.id} to {one.claimed.destination.id}: {one.settlement.reason}",
+            )
             for one in settled
             if isinstance(one.settlement, Failed) and one.claimed.destination.id != OPERATOR
         ]

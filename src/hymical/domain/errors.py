@@ -131,8 +131,15 @@ class SecretUnreadable(HymicalError):
     """A stored secret was sealed with a key that FORMS_SECRET_KEY does not hold (any more)."""
 
 
+@dataclass(eq=False)
 class StorageUnavailable(HymicalError):
-    """The database did not answer, or broke off; what was being written may or may not be there."""
+    """The database did not answer, or broke off; what was being written may or may not be there.
+
+    `said` is the server's own first line, where it answered and let nobody in.
+    """
+
+    cause: str = ""
+    said: str | None = None
 
 
 class Overloaded(HymicalError):
@@ -145,3 +152,8 @@ class SchemaMismatch(HymicalError):
 
     found: str | None
     expected: str
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a newer build has migrated it: migrations are numbered, with leading zeros."""
+        return self.found is not None and self.found > self.expected

@@ -9,6 +9,7 @@ import pytest
 from hymical.adapters.http.egress import (
     Address,
     Egress,
+    EgressError,
     NameNotFoundError,
     ResolverFailingError,
     TargetRefusedError,
@@ -330,7 +331,7 @@ async def test_an_empty_answer_is_a_name_that_was_not_found() -> None:
         ("https://2130706433/", NETWORKS),
         ("https://localhost/", NETWORKS),
         ("http://8.8.8.8/", HTTP),
-        ("http://nowhere.example/", HTTP),
+        ("http://localhost/", NETWORKS),
     ],
 )
 async def test_check_names_the_setting_that_would_allow_it(url: str, setting: str) -> None:
@@ -363,3 +364,11 @@ async def test_check_does_not_wait_for_a_resolver_that_is_silent(monkeypatch: py
 
     monkeypatch.setattr("hymical.adapters.http.egress._PATIENCE_OF_A_CHECK", 0.01)
     await Egress(resolver=Silent()).check("https://example.com/")
+
+
+@pytest.mark.parametrize("failure", [NameNotFoundError("?"), ResolverFailingError("?")])
+async def test_without_any_setting_for_it_http_is_refused_wherever_the_name_leads(
+    failure: EgressError,
+) -> None:
+    with pytest.raises(InvalidValue, match=HTTP):
+        await egress(failure).check("http://nowhere.example/")

@@ -147,13 +147,22 @@ def test_a_content_type_that_is_not_supported_is_named(sent: str, told: str) -> 
 
 @pytest.mark.parametrize(
     ("found", "sentence"),
-    [("0001", "The database is at migration 0001 but this build expects 0002"), (None, "not migrated")],
+    [
+        ("0001", "The database is at migration 0001 but this build expects 0002"),
+        (None, "not migrated"),
+    ],
 )
 def test_another_schema_is_told_with_what_to_do(found: str | None, sentence: str) -> None:
     told = schema_mismatch(errors.SchemaMismatch(found, "0002"))
 
     assert sentence in told
     assert "hymical migrate" in told
+
+
+def test_a_newer_schema_is_not_to_be_migrated_by_this_build() -> None:
+    told = schema_mismatch(errors.SchemaMismatch("0003", "0002"))
+
+    assert told.endswith("(its newest is 0002): run the build that migrated it, or a newer one.")
 
 
 # What the framework refuses

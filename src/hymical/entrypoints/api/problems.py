@@ -224,6 +224,11 @@ def problem_of(error: Exception) -> Problem:
 
 def schema_mismatch(error: errors.SchemaMismatch) -> str:
     """The sentence for a database that this build does not run on."""
+    if error.is_newer:
+        return (
+            f"The database is at migration {error.found}, which this build does not know (its newest is"
+            f" {error.expected}): run the build that migrated it, or a newer one."
+        )
     found = f"at migration {error.found}" if error.found else "not migrated"
     return (
         f"The database is {found} but this build expects {error.expected}:"
@@ -246,10 +251,11 @@ def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Re
     if problem.status >= 500:  # noqa: PLR2004
         expected = isinstance(error, errors.HymicalError)
         _log.error(
-            "%s %s: %s",
+            "%s %s: %s%s",
             request.method,
             request.scope["path"],
             type(error).__name__,
+            f": {problem.detail}" if isinstance(error, errors.SchemaMismatch) else "",
             exc_info=None if expected else error,
         )
     content: dict[str, Any] = {

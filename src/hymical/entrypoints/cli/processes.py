@@ -13,6 +13,7 @@ from hymical.entrypoints.cli.outcome import (
     run_or_fail,
     sentence,
     settings_or_fail,
+    unknown_migration,
     with_container,
 )
 
@@ -27,8 +28,8 @@ def serve(host: str, port: int) -> None:
     from hymical.entrypoints.api.serve import serve as answer  # noqa: PLC0415
     from hymical.entrypoints.bootstrap.logs import set_up_logs  # noqa: PLC0415
 
-    settings = settings_or_fail()
     set_up_logs()
+    settings = settings_or_fail()
     with_container(_nothing)
     try:
         listener = socket.create_server(
@@ -50,8 +51,8 @@ def worker() -> None:
     from hymical.entrypoints.bootstrap.logs import set_up_logs  # noqa: PLC0415
     from hymical.entrypoints.worker.run import work  # noqa: PLC0415
 
-    settings = settings_or_fail()
     set_up_logs()
+    settings = settings_or_fail()
     run_or_fail(work(settings))
 
 
@@ -66,10 +67,7 @@ def migrate() -> None:
     try:
         bring_up(settings.database_url.get_secret_value())
     except SchemaMismatch as error:
-        fail(
-            f"the database is at migration {error.found}, which this build does not know (its newest is"
-            f" {error.expected}); run the build that migrated it, or a newer one"
-        )
+        fail(unknown_migration(error))
     except HymicalError as error:
         fail(sentence(error))
     print(f"the database is at migration {REVISION}")
