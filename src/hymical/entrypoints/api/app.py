@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from litestar import Litestar, Router
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.plugins import SwaggerRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.pydantic import PydanticPlugin
 
 import hymical
 from hymical.entrypoints.api import deliveries, destinations, forms, health, workers
 from hymical.entrypoints.api.coalescer import Coalescer
+from hymical.entrypoints.api.description import DescriptionPage, complete
 from hymical.entrypoints.api.guards import requires_key
 from hymical.entrypoints.api.problems import answer_with_problem
 from hymical.entrypoints.bootstrap.container import Container
@@ -43,7 +43,7 @@ def create_app(settings: Settings | None = None, container: Container | None = N
             async with _serving(app, opened):
                 yield
 
-    return Litestar(
+    app = Litestar(
         route_handlers=[
             forms.submit_form,
             health.health,
@@ -68,7 +68,7 @@ def create_app(settings: Settings | None = None, container: Container | None = N
             title="Hymical",
             version=hymical.__version__,
             path="/schema",
-            render_plugins=[SwaggerRenderPlugin()],
+            render_plugins=[DescriptionPage()],
             components=Components(
                 security_schemes={
                     "key": SecurityScheme(type="http", scheme="bearer", description="hym_live_…")
@@ -77,6 +77,8 @@ def create_app(settings: Settings | None = None, container: Container | None = N
         ),
         logging_config=None,
     )
+    complete(app.openapi_schema)
+    return app
 
 
 @asynccontextmanager
