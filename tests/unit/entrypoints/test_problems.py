@@ -190,6 +190,29 @@ def test_a_request_that_breaks_a_rule_names_each_field() -> None:
     assert body["errors"] == [{"field": "name", "detail": "Expected `str`"}, {"field": "", "detail": "?"}]
 
 
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Input should be a valid dictionary or instance of FormIn", "must be a JSON object"),
+        ("Expected `int` <= 100", "must be at most 100"),
+        ("Expected `int` >= 1", "must be at least 1"),
+        ("Expected `int`, got `str`", "must be a whole number"),
+        ("Field required", "is required"),
+        ("'data'", "is required"),
+    ],
+)
+def test_the_framework_s_words_are_not_repeated(message: str, told: str) -> None:
+    _, body = answered(ValidationException(extra=[{"key": "limit", "message": message}]))
+
+    assert body["errors"] == [{"field": "limit", "detail": told}]
+
+
+def test_a_body_that_is_not_json_is_told_with_what_to_send() -> None:
+    _, body = answered(ClientException("at line 1: s3cret"))
+
+    assert body["detail"] == "The body is not JSON; send it with content-type: application/json."
+
+
 def test_whatever_else_the_framework_refuses_is_an_invalid_request() -> None:
     _, body = answered(ClientException("at line 1: s3cret"))
 

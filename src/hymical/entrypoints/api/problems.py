@@ -1,12 +1,14 @@
 """From errors to HTTP problems (RFC 9457): the only table."""
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from litestar import Request, Response
 from litestar.exceptions import (
+    ClientException,
     HTTPException,
     MethodNotAllowedException,
     NotFoundException,
@@ -17,6 +19,7 @@ from hymical.domain import errors
 from hymical.domain.deliveries import FOR_GOOD, Reason
 
 _log = logging.getLogger(__name__)
+_BAD_REQUEST = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +201,16 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         detail="See errors for each field.",
         errors=tuple(_validation(one) for one in error.extra or ()),
     ),
+    ClientException: lambda error: (
+        Problem(
+            status=400,
+            code="invalid_request",
+            title="The body cannot be read",
+            detail="The body is not JSON; send it with content-type: application/json.",
+        )
+        if error.status_code == _BAD_REQUEST
+        else _TABLE[HTTPException](error)
+    ),
     HTTPException: lambda error: Problem(
         status=error.status_code,
         code="invalid_request" if error.status_code < 500 else "internal_error",  # noqa: PLR2004
@@ -272,5 +285,18 @@ def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Re
     )
 
 
+_PLAINLY = (
+    (re.compile(r"Input should be a valid dictionary.*"), "must be a JSON object"),
+    (re.compile(r"Expected `int` <= (\d+)"), r"must be at most \1"),
+    (re.compile(r"Expected `int` >= (\d+)"), r"must be at least \1"),
+    (re.compile(r"Expected `int`, got .*"), "must be a whole number"),
+    (re.compile(r"Field required|'data'"), "is required"),
+)
+
+
 def _validation(one: Any) -> dict[str, str]:  # noqa: ANN401  what litestar gives
-    return {"field": str(one.get("key", "")), "detail": str(one.get("message", ""))}
+    message = str(one.get("message", ""))
+    told = next(
+        (match.expand(words) for said, words in _PLAINLY if (match := said.fullmatch(message))), message
+    )
+    return {"field": str(one.get("key", "")), "detail": told}
