@@ -88,7 +88,7 @@ def demo() -> None:
 )
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65_535), help="Of the API.")
 def dev(data: Path, port: int) -> None:
-    """Keep everything running for development: database, API, worker, a receiver and a sample page."""
+    """Keep everything running, with a receiver and a sample page."""
     _need_the_extra()
     from hymical.entrypoints.dev import develop  # noqa: PLC0415
 
