@@ -18,7 +18,8 @@ import psycopg
 from hymical.domain.forms import NewForm, PostedForm
 from hymical.domain.ids import DestinationId, FormId
 from hymical.entrypoints.bootstrap.container import Container
-from hymical.entrypoints.bootstrap.database import embedded_server, migrate, temporary_data_folder
+from hymical.entrypoints.bootstrap.database import migrate
+from hymical.entrypoints.bootstrap.embedded import embedded_server, temporary_data_folder
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.entrypoints.processes import role_process

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from hymical.entrypoints.bootstrap.database import embedded_server, migrate, temporary_data_folder
+from hymical.entrypoints.bootstrap.database import migrate
+from hymical.entrypoints.bootstrap.embedded import embedded_server, temporary_data_folder
 from hymical.entrypoints.local import LocalSite, created
 from hymical.entrypoints.processes import role_process
 from hymical.entrypoints.receiver import Received, Receiver, receiving

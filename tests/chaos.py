@@ -25,12 +25,8 @@ import httpx
 import psycopg
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from hymical.entrypoints.bootstrap.database import (
-    EmbeddedServer,
-    embedded_server,
-    migrate,
-    temporary_data_folder,
-)
+from hymical.entrypoints.bootstrap.database import migrate
+from hymical.entrypoints.bootstrap.embedded import EmbeddedServer, embedded_server, temporary_data_folder
 from hymical.entrypoints.local import LocalSite, created
 from hymical.entrypoints.processes import role_process
 from tests.receivers import Received, Receiver, Wire, answer, drip, hang, reset

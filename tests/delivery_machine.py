@@ -316,11 +316,11 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule(choice=CHOICE)
     def somebody_replays_what_failed(self, choice: int) -> None:
         expected = self._chosen(choice, self._in(DeliveryState.FAILED))
-        for_good = self._for_good(expected)
-        if for_good is not None:
+        hindrance = self._hindrance(expected)
+        if hindrance is not None:
             with pytest.raises(NotReplayable) as refusal:
                 self._await(self._world.queue.replay(expected.id))
-            assert (refusal.value.state, refusal.value.reason) == (DeliveryState.FAILED, for_good)
+            assert (refusal.value.state, refusal.value.reason) == (DeliveryState.FAILED, hindrance)
             return
         self._await(self._world.queue.replay(expected.id))
         expected.state, expected.due_at = DeliveryState.PENDING, self._now
@@ -557,13 +557,16 @@ class DeliveryMachine(RuleBasedStateMachine):
         }
         return {lane_id: due[lane_id][:room] for lane_id, room in rooms.items() if room > 0}
 
-    def _for_good(self, expected: Expected) -> Reason | None:
+    def _hindrance(self, expected: Expected) -> Reason | None:
         """Why a failed delivery cannot be replayed, if it cannot."""
         if expected.reason in FOR_GOOD:
             return expected.reason
         if expected.submission_id in self._erased:
             return Reason.SUBMISSION_DELETED
-        return Reason.DESTINATION_DELETED if self._lanes[expected.destination_id].deleted else None
+        lane = self._lanes[expected.destination_id]
+        if lane.deleted:
+            return Reason.DESTINATION_DELETED
+        return Reason.DESTINATION_DISABLED if lane.state is DestinationState.DISABLED else None
 
     def _owed(self, lane: Lane, destination: Destination, count: int) -> None:
         for owed in self._await(self._world.owes(count, destination)):

@@ -94,7 +94,7 @@ def memory_world() -> World:
         limiter=MemoryRateLimiter(store, clock),
         source_key=MemorySourceKey(bytes(range(32))),
         queue=MemoryDeliveryQueue(store, clock),
-        history=MemoryDeliveryHistory(store),
+        history=MemoryDeliveryHistory(store, clock),
     )
 
 
@@ -116,7 +116,7 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             limiter=PostgresRateLimiter(connections, clock),
             source_key=PostgresSourceKey(connections),
             queue=PostgresDeliveryQueue(connections, clock, cipher),
-            history=PostgresDeliveryHistory(connections),
+            history=PostgresDeliveryHistory(connections, clock),
         )
     finally:
         await engine.dispose()

@@ -627,6 +627,8 @@ async def test_what_failed_before_its_submission_was_erased_is_not_replayed_as_a
         await world.queue.replay(claimed.delivery.id)
 
     assert (refused.value.state, refused.value.reason) == ("failed", "submission_deleted")
+    view = await world.history.get(claimed.delivery.id)
+    assert (view.failure_reason, view.void) == ("rejected", "submission_deleted")
     assert not await claim(world, 1)
 
 
@@ -638,6 +640,8 @@ async def test_what_failed_before_its_destination_was_deleted_is_not_replayed(wo
         await world.queue.replay(claimed.delivery.id)
 
     assert (refused.value.state, refused.value.reason) == ("failed", "destination_deleted")
+    view = await world.history.get(claimed.delivery.id)
+    assert (view.failure_reason, view.void) == ("rejected", "destination_deleted")
 
 
 # Resend

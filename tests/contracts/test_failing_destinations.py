@@ -18,7 +18,7 @@ from hymical.application.destinations import (
 )
 from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, Reason, Settlement
 from hymical.domain.destinations import Destination, DestinationChange, DestinationState, TroublePolicy
-from hymical.domain.errors import NotFound
+from hymical.domain.errors import NotFound, NotReplayable
 from hymical.domain.ids import OPERATOR
 from hymical.domain.outcomes import AttemptOutcome
 from hymical.domain.signing import Secret, new_signing_secret
@@ -347,11 +347,28 @@ async def test_resuming_tries_at_once_even_while_the_breaker_was_open(world: Wor
     assert len(await claim(world)) == 10
 
 
+async def test_a_delivery_tells_of_the_pause_while_it_lasts_and_no_longer(world: World) -> None:
+    destination = await world.destination()
+    (owed, *_) = await world.owes(6, destination)
+    await fails(world, destination, 5)
+    held_until = (await world.history.get(owed.id)).destination_held_until
+    assert held_until is not None
+    assert held_until > world.clock.now()
+
+    world.clock.move(held_until - world.clock.now())
+
+    assert (await world.history.get(owed.id)).destination_held_until is None
+
+
 async def test_disabling_fails_what_waits_and_a_replay_after_resuming_sends_it(world: World) -> None:
     destination = await world.destination()
     (owed,) = await world.owes(1, destination)
     await change_destination(world)(destination.id, DestinationChange(state=DestinationState.DISABLED))
     assert (await world.history.get(owed.id)).failure_reason == "destination_disabled"
+
+    with pytest.raises(NotReplayable) as refused:
+        await world.queue.replay(owed.id)
+    assert (refused.value.state, refused.value.reason) == ("failed", "destination_disabled")
 
     await change_destination(world)(destination.id, DestinationChange(state=DestinationState.ACTIVE))
     await world.queue.replay(owed.id)

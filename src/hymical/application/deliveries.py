@@ -181,7 +181,10 @@ class SettleFinished:
     ) -> None:
         known = await self.health.lock(news.keys() - {OPERATOR})
         news_for_people: list[tuple[Message, str]] = [
-            (self._failed(one, known.now), one.claimed.delivery.id)
+            (
+                self._failed(one, known.now),
+                f"{one.claimed.delivery.id} to {one.claimed.destination.id}: {one.settlement.reason}",
+            )
             for one in settled
             if isinstance(one.settlement, Failed)
             and one.settlement.reason not in WITHDRAWALS

@@ -134,9 +134,10 @@ class NotSpam(HymicalError):
 
 @dataclass(eq=False)
 class NotReplayable(HymicalError):
-    """Only a failed delivery can be replayed, and only while its message and its destination are there.
+    """Only a failed delivery can be replayed, and only while there is what to send, and where to.
 
-    `state` is the one it is in; `reason` is set when it failed for good.
+    `state` is the one it is in; `reason` says what is in the way of one that failed: it failed for good, its
+    submission was erased, or its destination is deleted or disabled.
     """
 
     delivery_id: str
@@ -167,8 +168,15 @@ class SecretUnreadable(HymicalError):
     """A stored secret was sealed with a key that FORMS_SECRET_KEY does not hold (any more)."""
 
 
+@dataclass(eq=False)
 class StorageUnavailable(HymicalError):
-    """The database did not answer, or broke off; what was being written may or may not be there."""
+    """The database did not answer, or broke off; what was being written may or may not be there.
+
+    `said` is the server's own first line, where it answered and let nobody in.
+    """
+
+    cause: str = ""
+    said: str | None = None
 
 
 class Overloaded(HymicalError):
@@ -181,3 +189,8 @@ class SchemaMismatch(HymicalError):
 
     found: str | None
     expected: str
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a newer build has migrated it: migrations are numbered, with leading zeros."""
+        return self.found is not None and self.found > self.expected

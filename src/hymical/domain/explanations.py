@@ -11,7 +11,10 @@ from hymical.domain.instants import rfc3339
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What is known of a delivery, of its destination, and of its last attempt (`last_error` in words)."""
+    """What is known of a delivery, of its destination, and of its last attempt (`last_error` in words).
+
+    `destination_held_until` lies ahead; `void` is set once its submission was erased or its destination deleted.
+    """
 
     state: DeliveryState
     attempt_count: int
@@ -20,6 +23,7 @@ class Situation:
     destination_state: DestinationState
     destination_held_until: datetime | None
     last_error: str | None
+    void: Reason | None = None
 
 
 _FAILED = {
@@ -27,7 +31,7 @@ _FAILED = {
     Reason.REJECTED: "The receiver refused it for good; replay it once the receiver accepts it.",
     Reason.GONE: "The receiver answered 410, so its destination was disabled; resume that, then replay it.",
     Reason.BLOCKED_TARGET: "Its address may not be called; change the URL or the setting, then replay it.",
-    Reason.DESTINATION_DISABLED: "Its destination is disabled; resume the destination, then replay it.",
+    Reason.DESTINATION_DISABLED: "Its destination was disabled; resume the destination, then replay it.",
     Reason.DESTINATION_DELETED: "Its destination was deleted; nothing more happens.",
     Reason.SUBMISSION_DELETED: "Its submission was erased; nothing more happens.",
     Reason.WORKER_LOST: "Its worker was lost five times in a row; look into the workers' logs, then replay it.",
@@ -47,7 +51,7 @@ def explain(situation: Situation) -> str:
             return "The receiver has it; nothing more happens."
         case DeliveryState.FAILED:
             assert situation.failure_reason is not None  # noqa: S101  failed always has one
-            return _with_error(_FAILED[situation.failure_reason], situation.last_error)
+            return _with_error(_FAILED[situation.void or situation.failure_reason], situation.last_error)
         case _:
             assert_never(situation.state)
 

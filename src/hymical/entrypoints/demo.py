@@ -7,7 +7,7 @@ import time
 
 import httpx
 
-from hymical.entrypoints.bootstrap.database import EmbeddedServerError, embedded_server, temporary_data_folder
+from hymical.entrypoints.bootstrap.embedded import EmbeddedServerError, embedded_server, temporary_data_folder
 from hymical.entrypoints.local import LocalSite, created, local_site
 from hymical.entrypoints.processes import ProcessEnded
 from hymical.entrypoints.receiver import Received, Receiver, receiving

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from hymical.entrypoints.bootstrap.database import AlreadyOwned, EmbeddedServerError, embedded_server
+from hymical.entrypoints.bootstrap.embedded import AlreadyOwned, EmbeddedServerError, embedded_server
 from hymical.entrypoints.local import LocalSite, created, local_site
 from hymical.entrypoints.processes import ProcessEnded
 from hymical.entrypoints.receiver import Received, Receiver, receiving

@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx
 
-from hymical.entrypoints.bootstrap.database import EmbeddedServer, migrate
-from hymical.entrypoints.processes import role_process
+from hymical.entrypoints.bootstrap.database import migrate
+from hymical.entrypoints.bootstrap.embedded import EmbeddedServer
+from hymical.entrypoints.processes import child_environment, role_process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class LocalSite:
     def create_key(self, name: str) -> str:
         made = subprocess.run(
             [sys.executable, "-m", "hymical", "keys", "create", "--name", name, "--json"],
-            env={**os.environ, **self.environment},
+            env=child_environment(self.environment),
             capture_output=True,
             text=True,
             check=True,
@@ -46,6 +47,8 @@ def local_site(server: EmbeddedServer, *, port: int, show: Callable[[str, str], 
         ProcessEnded: one of them did not start.
     """
     environment = {
+        # a .env where it is started belongs to another site
+        "FORMS_ENV_FILE": os.devnull,
         "FORMS_DATABASE_URL": server.url(),
         "FORMS_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8 ::1/128",
     }

@@ -28,6 +28,12 @@ class RoleProcess:
     ready_line: str
 
 
+def child_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment, where `variables` are all that there is of `FORMS_`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith("FORMS_")}
+    return inherited | dict(variables)
+
+
 @contextmanager
 def role_process(
     role: str,
@@ -46,7 +52,7 @@ def role_process(
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "hymical.entrypoints.tethered", *arguments],
-        env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+        env=child_environment(environment) | {"PYTHONUNBUFFERED": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -106,7 +106,7 @@ class DeliveryQueue(Protocol):
         Raises:
             NotFound: there is no such delivery.
             NotReplayable: it is in another state than failed, or failed for good, or its submission was erased or
-                its destination deleted since.
+                its destination deleted since, or its destination is disabled.
         """
         ...
 
@@ -130,7 +130,11 @@ class DeliveryQueue(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryView:
-    """A delivery as people read it. `next_attempt_at` is set while it waits, and only then."""
+    """A delivery as people read it.
+
+    `next_attempt_at` is set while it waits, and only then; `destination_held_until` while that lies ahead.
+    `void` says why there is nothing left to send, or nowhere to send it, whatever state it is in.
+    """
 
     id: DeliveryId
     message_id: str
@@ -147,6 +151,7 @@ class DeliveryView:
     failure_reason: Reason | None
     destination_state: DestinationState
     destination_held_until: datetime | None
+    void: Reason | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -212,6 +212,11 @@ async def test_gone_disables_the_destination_for_what_waits_and_what_comes(site:
         later = await site.ended_delivery_of(site.post())
         assert (later["failure_reason"], later["attempt_count"]) == ("destination_disabled", 0)
 
+        too_soon = site.management.post(f"/deliveries/{later['id']}/replay")
+        assert (too_soon.status_code, too_soon.json()["detail"]) == (
+            409,
+            "Its destination is disabled; resume it first.",
+        )
         site.management.post(f"/destinations/{only_destination(site)}/resume")
         site.management.post(f"/deliveries/{later['id']}/replay")
         await until(lambda: site.delivery_of(later["submission_id"])["state"] == "delivered", "the replay")

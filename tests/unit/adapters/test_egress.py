@@ -11,6 +11,7 @@ import pytest
 from hymical.adapters.http.egress import (
     Address,
     Egress,
+    EgressError,
     NameNotFoundError,
     ResolverFailingError,
     SystemResolver,
@@ -333,7 +334,7 @@ async def test_an_empty_answer_is_a_name_that_was_not_found() -> None:
         ("https://2130706433/", NETWORKS),
         ("https://localhost/", NETWORKS),
         ("http://8.8.8.8/", HTTP),
-        ("http://nowhere.example/", HTTP),
+        ("http://localhost/", NETWORKS),
     ],
 )
 async def test_check_names_the_setting_that_would_allow_it(url: str, setting: str) -> None:
@@ -389,3 +390,11 @@ async def test_a_name_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPat
 
     assert await asyncio.gather(*hanging) == [[ip_address("203.0.113.1")]] * 100
     assert asked.count("hanging.example") == 1
+
+
+@pytest.mark.parametrize("failure", [NameNotFoundError("?"), ResolverFailingError("?")])
+async def test_without_any_setting_for_it_http_is_refused_wherever_the_name_leads(
+    failure: EgressError,
+) -> None:
+    with pytest.raises(InvalidValue, match=HTTP):
+        await egress(failure).check("http://nowhere.example/")

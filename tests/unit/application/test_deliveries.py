@@ -19,7 +19,16 @@ from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, R
 from hymical.domain.destinations import DestinationChange, DestinationState, TroublePolicy, check_headers
 from hymical.domain.errors import InvalidValue, NotFound, NotReplayable
 from hymical.domain.ids import DeliveryId
-from hymical.domain.outcomes import Accepted, Answer, AttemptOutcome, Gone, Outcome, Refused, TimedOut
+from hymical.domain.outcomes import (
+    Accepted,
+    Answer,
+    AttemptOutcome,
+    Gone,
+    Outcome,
+    Refused,
+    Rejected,
+    TimedOut,
+)
 from hymical.domain.signing import Secret, SigningSecret, signature_headers
 from hymical.ports.deliveries import ClaimedDelivery, DeliveryFilter, Settled, Verdict, WebhookRequest
 from tests.builders import LEASE, POLICY, an_answer, ids
@@ -448,7 +457,7 @@ async def test_what_was_not_sent_is_due_again_at_once() -> None:
 async def test_a_failed_delivery_is_replayed_and_shown_as_it_is_then() -> None:
     world = memory_world()
     (owed,) = await world.owes()
-    await sent(world, Gone())
+    await sent(world, Rejected())
     replay = ReplayDelivery(queue=world.queue, history=world.history)
 
     view = await replay(owed.id)

@@ -187,7 +187,7 @@ async def test_deliveries_that_cannot_be_stored_leave_no_submission() -> None:
     with pytest.raises(StorageUnavailable):
         await accept_posts(QueueThatFails(store, clock))([a_post("contact", "1")])
 
-    history: DeliveryHistory = MemoryDeliveryHistory(store)
+    history: DeliveryHistory = MemoryDeliveryHistory(store, clock)
     assert not await submissions.page(form_id=None, spam=False, before=None, limit=10)
     assert not await history.page(DeliveryFilter(), before=None, limit=10)
     await accept_posts(MemoryDeliveryQueue(store, clock))([a_post("contact", "2")])

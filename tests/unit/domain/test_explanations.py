@@ -74,6 +74,22 @@ def test_why_it_failed_and_what_to_do(reason: Reason, advice: str) -> None:
     assert explain(replace(failed, last_error=ERROR)) == f"{explain(failed)} The last attempt: HTTP 503."
 
 
+@pytest.mark.parametrize(
+    ("void", "told"),
+    [
+        (Reason.SUBMISSION_DELETED, "Its submission was erased; nothing more happens."),
+        (Reason.DESTINATION_DELETED, "Its destination was deleted; nothing more happens."),
+    ],
+)
+@pytest.mark.parametrize("reason", [Reason.DESTINATION_DISABLED, Reason.EXHAUSTED])
+def test_nobody_is_sent_to_replay_what_was_erased_or_deleted_since(
+    reason: Reason, void: Reason, told: str
+) -> None:
+    failed = replace(WAITING, state=DeliveryState.FAILED, next_attempt_at=None, failure_reason=reason)
+
+    assert explain(replace(failed, void=void)) == told
+
+
 def test_every_situation_is_told_in_whole_sentences() -> None:
     for state, place, held_until, error, reason in product(
         DeliveryState, DestinationState, (None, HELD), (None, ERROR), Reason

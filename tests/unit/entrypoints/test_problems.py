@@ -48,6 +48,7 @@ DOCUMENTED: tuple[tuple[HymicalError, int, str], ...] = (
     (errors.NotSpam("sub_1"), 409, "conflict"),
     (errors.NotReplayable("dlv_1", "pending"), 409, "conflict"),
     (errors.NotReplayable("dlv_1", "failed", "submission_deleted"), 409, "conflict"),
+    (errors.NotReplayable("dlv_1", "failed", "destination_disabled"), 409, "conflict"),
     (errors.NotResendable("dlv_1"), 409, "conflict"),
     (errors.SecretUnreadable(), 409, "conflict"),
     (errors.InvalidValue("url", "must name a host"), 422, "invalid_request"),
@@ -156,13 +157,22 @@ def test_a_content_type_that_is_not_supported_is_named(sent: str, told: str) -> 
 
 @pytest.mark.parametrize(
     ("found", "sentence"),
-    [("0001", "The database is at migration 0001 but this build expects 0002"), (None, "not migrated")],
+    [
+        ("0001", "The database is at migration 0001 but this build expects 0002"),
+        (None, "not migrated"),
+    ],
 )
 def test_another_schema_is_told_with_what_to_do(found: str | None, sentence: str) -> None:
     told = schema_mismatch(errors.SchemaMismatch(found, "0002"))
 
     assert sentence in told
     assert "hymical migrate" in told
+
+
+def test_a_newer_schema_is_not_to_be_migrated_by_this_build() -> None:
+    told = schema_mismatch(errors.SchemaMismatch("0003", "0002"))
+
+    assert told.endswith("(its newest is 0002): run the build that migrated it, or a newer one.")
 
 
 # What the framework refuses
@@ -188,6 +198,29 @@ def test_a_request_that_breaks_a_rule_names_each_field() -> None:
 
     assert (body["status"], body["code"]) == (422, "invalid_request")
     assert body["errors"] == [{"field": "name", "detail": "Expected `str`"}, {"field": "", "detail": "?"}]
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Input should be a valid dictionary or instance of FormIn", "must be a JSON object"),
+        ("Expected `int` <= 100", "must be at most 100"),
+        ("Expected `int` >= 1", "must be at least 1"),
+        ("Expected `int`, got `str`", "must be a whole number"),
+        ("Field required", "is required"),
+        ("'data'", "is required"),
+    ],
+)
+def test_the_framework_s_words_are_not_repeated(message: str, told: str) -> None:
+    _, body = answered(ValidationException(extra=[{"key": "limit", "message": message}]))
+
+    assert body["errors"] == [{"field": "limit", "detail": told}]
+
+
+def test_a_body_that_is_not_json_is_told_with_what_to_send() -> None:
+    _, body = answered(ClientException("at line 1: s3cret"))
+
+    assert body["detail"] == "The body is not JSON; send it with content-type: application/json."
 
 
 def test_whatever_else_the_framework_refuses_is_an_invalid_request() -> None:

@@ -4,13 +4,14 @@ import base64
 import os
 from datetime import timedelta
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 
 from hymical.domain.destinations import TroublePolicy
 from hymical.domain.limits import IntakeLimits, RateLimit, RateLimits
 from hymical.domain.retries import RetryPolicy
-from hymical.entrypoints.bootstrap.settings import Settings, SettingsInvalid, load_settings, parse_duration
+from hymical.entrypoints.bootstrap.settings import SettingsInvalid, load_settings, parse_duration
 
 URL = "postgresql://zoe:s3cret@localhost/hymical"
 LEASE, CONNECT, READ = (
@@ -19,6 +20,10 @@ LEASE, CONNECT, READ = (
     "FORMS_WEBHOOK_READ_TIMEOUT_SECONDS",
 )
 
+BREAKER_RULE = (
+    "is 5 s, less than the first pause, FORMS_WEBHOOK_BREAKER_PAUSE_SECONDS, of 10 s:"
+    " lengthen it, or shorten that one"
+)
 ALERT_URL, ALERT_SECRET = "FORMS_ALERT_WEBHOOK_URL", "FORMS_ALERT_WEBHOOK_SECRET"
 SIGNING_SECRET = "whsec_" + base64.b64encode(b"s3cret" * 5).decode()
 KEYS = tuple(base64.urlsafe_b64encode(bytes([number]) * 32).decode() for number in (251, 252))
@@ -29,7 +34,7 @@ def _only_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.upper().startswith("FORMS_"):
             monkeypatch.delenv(name)
-    monkeypatch.setitem(Settings.model_config, "env_file", None)
+    monkeypatch.setenv("FORMS_ENV_FILE", os.devnull)
     monkeypatch.setenv("FORMS_DATABASE_URL", URL)
 
 
@@ -163,10 +168,44 @@ def test_a_limit_that_cannot_work_is_named(monkeypatch: pytest.MonkeyPatch, name
     assert problem.startswith(f"{name} ")
 
 
-def test_an_empty_schedule_means_one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORMS_WEBHOOK_RETRY_SCHEDULE", "")
+def test_an_empty_value_is_as_if_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    unset = load_settings()
+    for name in ("FORMS_WEBHOOK_RETRY_SCHEDULE", "FORMS_MAX_FIELDS", "FORMS_WEBHOOK_ALLOW_HTTP", ALERT_URL):
+        monkeypatch.setenv(name, "")
 
-    assert load_settings().retry_policy.waits == ()
+    assert load_settings() == unset
+
+
+def test_a_schedule_may_have_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORMS_WEBHOOK_RETRY_SCHEDULE", "1s, 2m,3h")
+
+    assert load_settings().retry_policy.waits == seconds(1, 120, 10_800)
+
+
+@pytest.mark.parametrize("schedule", [" ", ",", "0s", "5s 0"])
+def test_a_schedule_without_a_wait_or_with_none_at_all_is_refused(
+    monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
+    assert problems_with(monkeypatch, FORMS_WEBHOOK_RETRY_SCHEDULE=schedule) == [
+        "FORMS_WEBHOOK_RETRY_SCHEDULE must be one wait or more, each longer than 0, such as 5s 5m 1h."
+    ]
+
+
+def test_a_variable_that_is_no_setting_is_warned_of_and_the_nearest_one_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    file = tmp_path / "env"
+    file.write_text("FORMS_MAX_FIELD=3\nOTHER=1\n", encoding="utf-8")
+    monkeypatch.setenv("FORMS_ENV_FILE", str(file))
+    monkeypatch.setenv("FORMS_WORKER_BATCHSIZE", "3")
+    monkeypatch.setenv("FORMS_TEST_DATABASE_URL", URL)
+
+    load_settings()
+
+    assert caplog.messages == [
+        "FORMS_MAX_FIELD is not a setting, and is ignored; did you mean FORMS_MAX_FIELDS?",
+        "FORMS_WORKER_BATCHSIZE is not a setting, and is ignored; did you mean FORMS_WORKER_BATCH_SIZE?",
+    ]
 
 
 @pytest.mark.parametrize("url", ["postgresql://localhost/x", "postgres://localhost/x"])
@@ -247,6 +286,28 @@ def test_every_problem_is_listed_at_once_in_words(monkeypatch: pytest.MonkeyPatc
     assert "FORMS_DATABASE_URL must start with postgresql://." in problems
     assert "FORMS_WORKER_POLL_SECONDS must be a duration such as 0.5, 30s, 5m or 2h." in problems
     assert not any("s3cret" in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "rule"),
+    [
+        ("FORMS_MAX_FIELDS", "many", "must be a whole number"),
+        ("FORMS_MAX_FIELDS", "0", "must be greater than 0"),
+        ("FORMS_WORKER_BATCH_SIZE", "1001", "must be at most 1,000"),
+        ("FORMS_WEBHOOK_ALLOW_HTTP", "perhaps", "must be true or false"),
+        ("FORMS_WEBHOOK_SENDER", "requests", "must be 'httpx' or 'aiohttp'"),
+        ("FORMS_WORKER_POLL_SECONDS", "0", "must be greater than 0"),
+        (
+            "FORMS_WEBHOOK_BREAKER_MAX_PAUSE_SECONDS",
+            "5",
+            BREAKER_RULE,
+        ),
+    ],
+)
+def test_a_rule_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, rule: str
+) -> None:
+    assert problems_with(monkeypatch, **{variable: value}) == [f"{variable} {rule}."]
 
 
 @pytest.mark.parametrize("variable", ["FORMS_WORKER_POLL_SECONDS", LEASE, CONNECT, READ])

@@ -288,9 +288,7 @@ class Egress:
             return
 
     async def _resolved(self, scheme: str, name: str) -> tuple[Address, ...]:
-        if scheme == "http" and not self.allow_http and not self.allowed_networks:
-            raise TargetRefusedError(_no_http(name))
-        found = dict.fromkeys(await self.resolver.resolve(name))
+        found = dict.fromkeys(await self._found(scheme, name))
         if not found:
             raise NameNotFoundError(f"name not found: {name}")
         refusals = {address: self._refusal(scheme, address) for address in found}
@@ -298,6 +296,15 @@ class Egress:
         if not allowed:
             raise TargetRefusedError(f"{name} leads only to {next(iter(refusals.values()))}")
         return allowed
+
+    async def _found(self, scheme: str, name: str) -> Sequence[Address]:
+        try:
+            return await self.resolver.resolve(name)
+        except EgressError:
+            # wherever it leads, it may not be called
+            if scheme == "http" and not self.allow_http and not self.allowed_networks:
+                raise TargetRefusedError(_no_http(name)) from None
+            raise
 
     def _refusal(self, scheme: str, address: Address) -> str | None:
         outer, *inner = layers(address)

@@ -22,7 +22,7 @@ from hymical.domain.deliveries import (
     shares,
     withdraw,
 )
-from hymical.domain.destinations import DestinationState
+from hymical.domain.destinations import Destination, DestinationState
 from hymical.domain.errors import NotFound, NotReplayable, NotResendable
 from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, SubmissionId
 from hymical.domain.leases import Lease
@@ -164,8 +164,8 @@ class MemoryDeliveryQueue:
         fresh = replayed(delivery, self._clock.now())
         if not self._store.rows.messages[delivery.message_id].body:
             raise NotReplayable(delivery_id, delivery.state, Reason.SUBMISSION_DELETED)
-        if self._stranded(delivery.destination_id) is Reason.DESTINATION_DELETED:
-            raise NotReplayable(delivery_id, delivery.state, Reason.DESTINATION_DELETED)
+        if (hindrance := self._stranded(delivery.destination_id)) is not None:
+            raise NotReplayable(delivery_id, delivery.state, hindrance)
         self._store.rows.deliveries[delivery_id] = fresh
         self._store.ring()
 
@@ -205,8 +205,9 @@ class MemoryDeliveryQueue:
 
 
 class MemoryDeliveryHistory:
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
 
     async def page(self, which: DeliveryFilter, *, before: str | None, limit: int) -> Sequence[DeliveryView]:
         views = (
@@ -232,6 +233,7 @@ class MemoryDeliveryHistory:
         rows = self._store.rows
         destination = (rows.destinations | rows.deleted)[delivery.destination_id]
         trouble = rows.trouble.get(destination.id)
+        held_until = trouble.held_until if trouble else None
         return DeliveryView(
             id=delivery.id,
             message_id=message.id,
@@ -247,8 +249,14 @@ class MemoryDeliveryHistory:
             completed_at=delivery.completed_at,
             failure_reason=delivery.failure_reason,
             destination_state=destination.state,
-            destination_held_until=trouble.held_until if trouble else None,
+            destination_held_until=held_until if held_until and held_until > self._clock.now() else None,
+            void=self._void(message, destination),
         )
+
+    def _void(self, message: Message, destination: Destination) -> Reason | None:
+        if not message.body:
+            return Reason.SUBMISSION_DELETED
+        return Reason.DESTINATION_DELETED if destination.id in self._store.rows.deleted else None
 
 
 def _matches(view: DeliveryView, which: DeliveryFilter) -> bool:

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, case, func, literal, select
+from sqlalchemy import DateTime, Row, bindparam, case, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hymical.adapters.postgres.errors import translated
@@ -174,8 +174,8 @@ class PostgresDeliveryQueue:
             select(
                 deliveries.c.state,
                 deliveries.c.failure_reason,
-                (func.length(messages.c.body) == 0).label("erased"),
-                destinations.c.deleted_at.is_not(None).label("deleted"),
+                _void.label("void"),
+                (destinations.c.state == DestinationState.DISABLED).label("disabled"),
             )
             .join(messages, messages.c.id == deliveries.c.message_id)
             .join(destinations, destinations.c.id == deliveries.c.destination_id)
@@ -188,10 +188,7 @@ class PostgresDeliveryQueue:
                 found = (await connection.execute(query)).one_or_none()
         if found is None:
             raise NotFound("delivery", delivery_id)
-        reason = found.failure_reason
-        if found.state == DeliveryState.FAILED and reason not in FOR_GOOD and (found.erased or found.deleted):
-            reason = Reason.SUBMISSION_DELETED if found.erased else Reason.DESTINATION_DELETED
-        raise NotReplayable(delivery_id, found.state, reason)
+        raise NotReplayable(delivery_id, found.state, _hindrance(found))
 
     async def resend(self, delivery_id: DeliveryId, new_id: DeliveryId) -> None:
         parameters = {"now": self._clock.pinned(), "id": delivery_id, "new_id": new_id}
@@ -255,8 +252,9 @@ class PostgresDeliveryQueue:
 
 
 class PostgresDeliveryHistory:
-    def __init__(self, transactions: PostgresTransactions) -> None:
+    def __init__(self, transactions: PostgresTransactions, clock: Clock) -> None:
         self._transactions = transactions
+        self._clock = clock
 
     async def page(self, which: DeliveryFilter, *, before: str | None, limit: int) -> Sequence[DeliveryView]:
         query = _views.order_by(deliveries.c.id.desc()).limit(limit)
@@ -273,12 +271,13 @@ class PostgresDeliveryHistory:
             query = query.where(deliveries.c.id < before)
         with translated():
             async with self._transactions.connection() as connection:
-                return [_view(row) for row in await connection.execute(query)]
+                return [_view(row) for row in await connection.execute(query, self._now())]
 
     async def get(self, delivery_id: DeliveryId) -> DeliveryView:
+        query = _views.where(deliveries.c.id == delivery_id)
         with translated():
             async with self._transactions.connection() as connection:
-                row = (await connection.execute(_views.where(deliveries.c.id == delivery_id))).one_or_none()
+                row = (await connection.execute(query, self._now())).one_or_none()
         if row is None:
             raise NotFound("delivery", delivery_id)
         return _view(row)
@@ -289,6 +288,15 @@ class PostgresDeliveryHistory:
             async with self._transactions.connection() as connection:
                 return [_attempt(row) for row in await connection.execute(query)]
 
+    def _now(self) -> dict[str, datetime | None]:
+        return {"now": self._clock.pinned()}
+
+
+_now = func.coalesce(bindparam("now", type_=DateTime(timezone=True)), func.clock_timestamp())
+_void = case(
+    (func.length(messages.c.body) == 0, literal(Reason.SUBMISSION_DELETED.value)),
+    (destinations.c.deleted_at.is_not(None), literal(Reason.DESTINATION_DELETED.value)),
+)
 
 _views = (
     select(
@@ -306,12 +314,26 @@ _views = (
         deliveries.c.completed_at,
         deliveries.c.failure_reason,
         destinations.c.state.label("destination_state"),
-        destination_trouble.c.held_until.label("destination_held_until"),
+        case((destination_trouble.c.held_until > _now, destination_trouble.c.held_until)).label(
+            "destination_held_until"
+        ),
+        _void.label("void"),
     )
     .join(messages, messages.c.id == deliveries.c.message_id)
     .join(destinations, destinations.c.id == deliveries.c.destination_id)
     .outerjoin(destination_trouble, destination_trouble.c.destination_id == deliveries.c.destination_id)
 )
+
+
+def _hindrance(found: Row[Any]) -> Reason | None:
+    """Why one that failed cannot be replayed; None for one in another state."""
+    if found.state != DeliveryState.FAILED:
+        return None
+    if found.failure_reason in FOR_GOOD:
+        return Reason(found.failure_reason)
+    if found.void:
+        return Reason(found.void)
+    return Reason.DESTINATION_DISABLED if found.disabled else None
 
 
 def _state_after(settlement: Settlement) -> DeliveryState:
@@ -335,7 +357,8 @@ def _view(row: Row[*tuple[object, ...]]) -> DeliveryView:
         **stored
         | {
             "state": DeliveryState(stored["state"]),
-            "failure_reason": None if reason is None else Reason(reason),
+            "failure_reason": reason and Reason(reason),
+            "void": stored["void"] and Reason(str(stored["void"])),
             "destination_state": DestinationState(stored["destination_state"]),
         }
     )

@@ -1,5 +1,6 @@
 """From the driver's errors to the domain's, once, at this edge."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -15,6 +16,8 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from hymical.domain.errors import HymicalError, StorageUnavailable
+
+_REFUSAL = re.compile(r" failed: \S+:  (.+)")
 
 
 @contextmanager
@@ -40,7 +43,13 @@ def translated(constraints: Mapping[str, HymicalError] | None = None) -> Iterato
         PoolTimeoutError,
         OSError,
     ) as error:
-        raise StorageUnavailable(type(error).__name__) from error
+        raise StorageUnavailable(type(error).__name__, said=_refusal(error)) from error
+
+
+def _refusal(error: Exception) -> str | None:
+    """What follows the severity, in whatever language, where libpq quotes the server that refused a connection."""
+    quoted = _REFUSAL.search(str(error.orig)) if isinstance(error, DBAPIError) else None
+    return quoted[1].strip() if quoted else None
 
 
 def _constraint(error: DBAPIError) -> str | None:

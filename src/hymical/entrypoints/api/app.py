@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from litestar import Litestar, Router
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.plugins import SwaggerRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.pydantic import PydanticPlugin
 
@@ -14,6 +13,7 @@ import hymical
 from hymical.entrypoints.api import deliveries, destinations, forms, health, intake, workers
 from hymical.entrypoints.api.coalescer import Coalescer
 from hymical.entrypoints.api.cors import preflight, share_answer
+from hymical.entrypoints.api.description import DescriptionPage, complete
 from hymical.entrypoints.api.guards import requires_key
 from hymical.entrypoints.api.known_forms import KnownForms
 from hymical.entrypoints.api.problems import answer_with_problem
@@ -45,7 +45,7 @@ def create_app(settings: Settings | None = None, container: Container | None = N
             async with _serving(app, opened):
                 yield
 
-    return Litestar(
+    app = Litestar(
         route_handlers=[
             # before the others at its addresses, or they bring an OPTIONS of their own
             preflight,
@@ -74,7 +74,7 @@ def create_app(settings: Settings | None = None, container: Container | None = N
             title="Hymical",
             version=hymical.__version__,
             path="/schema",
-            render_plugins=[SwaggerRenderPlugin()],
+            render_plugins=[DescriptionPage()],
             components=Components(
                 security_schemes={
                     "key": SecurityScheme(type="http", scheme="bearer", description="hym_live_…")
@@ -83,6 +83,8 @@ def create_app(settings: Settings | None = None, container: Container | None = N
         ),
         logging_config=None,
     )
+    complete(app.openapi_schema)
+    return app
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from litestar import Router, get, post
 from litestar.di import NamedDependency
-from litestar.params import Parameter
+from litestar.params import QueryParameter
 
 from hymical.application.deliveries import ListDeliveries, ReplayDelivery, ResendDelivery, ShowDelivery
 from hymical.domain.deliveries import DeliveryState
@@ -32,7 +32,7 @@ async def list_deliveries(
     submission_id: str | None = None,
     # a plain `state` would be the application's, and an enumeration here would be refused under this name
     delivery_state: Annotated[
-        str | None, Parameter(query="state", schema_extra={"enum": [*DeliveryState]})
+        str | None, QueryParameter(name="state", schema_extra={"enum": [*DeliveryState]})
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,

@@ -2,12 +2,14 @@
 
 import logging
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from litestar import MediaType, Request, Response
 from litestar.exceptions import (
+    ClientException,
     HTTPException,
     MethodNotAllowedException,
     NotFoundException,
@@ -15,12 +17,13 @@ from litestar.exceptions import (
 )
 
 from hymical.domain import errors
-from hymical.domain.deliveries import FOR_GOOD
+from hymical.domain.deliveries import FOR_GOOD, Reason
 from hymical.entrypoints.api.browsers import HTML_HEADERS, problem_page, wants_html
 
 _PUBLIC = "/f/"
 
 _log = logging.getLogger(__name__)
+_BAD_REQUEST = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +197,7 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         status=409,
         code="conflict",
         title="Not replayable",
-        detail=f"This one failed for good: {error.reason}; there is nothing left to send, or nowhere to send it."
-        if error.reason in FOR_GOOD
-        else f"Only a failed delivery can be replayed; this one is {error.state}.",
+        detail=_not_replayable(error),
     ),
     errors.NotResendable: lambda _: Problem(
         status=409,
@@ -241,6 +242,16 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         detail="See errors for each field.",
         errors=tuple(_validation(one) for one in error.extra or ()),
     ),
+    ClientException: lambda error: (
+        Problem(
+            status=400,
+            code="invalid_request",
+            title="The body cannot be read",
+            detail="The body is not JSON; send it with content-type: application/json.",
+        )
+        if error.status_code == _BAD_REQUEST
+        else _TABLE[HTTPException](error)
+    ),
     HTTPException: lambda error: Problem(
         status=error.status_code,
         code="invalid_request" if error.status_code < 500 else "internal_error",  # noqa: PLR2004
@@ -267,11 +278,26 @@ def problem_of(error: Exception) -> Problem:
 
 def schema_mismatch(error: errors.SchemaMismatch) -> str:
     """The sentence for a database that this build does not run on."""
+    if error.is_newer:
+        return (
+            f"The database is at migration {error.found}, which this build does not know (its newest is"
+            f" {error.expected}): run the build that migrated it, or a newer one."
+        )
     found = f"at migration {error.found}" if error.found else "not migrated"
     return (
         f"The database is {found} but this build expects {error.expected}:"
         " stop the other processes and run `hymical migrate`."
     )
+
+
+def _not_replayable(error: errors.NotReplayable) -> str:
+    if error.reason in FOR_GOOD:
+        return (
+            f"This one failed for good: {error.reason}; there is nothing left to send, or nowhere to send it."
+        )
+    if error.reason == Reason.DESTINATION_DISABLED:
+        return "Its destination is disabled; resume it first."
+    return f"Only a failed delivery can be replayed; this one is {error.state}."
 
 
 def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
@@ -280,10 +306,11 @@ def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Re
     if problem.status >= 500:  # noqa: PLR2004
         expected = isinstance(error, errors.HymicalError)
         _log.error(
-            "%s %s: %s",
+            "%s %s: %s%s",
             request.method,
             request.scope["path"],
             type(error).__name__,
+            f": {problem.detail}" if isinstance(error, errors.SchemaMismatch) else "",
             exc_info=None if expected else error,
         )
     if not _is_public(request):
@@ -327,5 +354,18 @@ def _json(problem: Problem, headers: dict[str, str]) -> Response[dict[str, Any]]
     )
 
 
+_PLAINLY = (
+    (re.compile(r"Input should be a valid dictionary.*"), "must be a JSON object"),
+    (re.compile(r"Expected `int` <= (\d+)"), r"must be at most \1"),
+    (re.compile(r"Expected `int` >= (\d+)"), r"must be at least \1"),
+    (re.compile(r"Expected `int`, got .*"), "must be a whole number"),
+    (re.compile(r"Field required|'data'"), "is required"),
+)
+
+
 def _validation(one: Any) -> dict[str, str]:  # noqa: ANN401  what litestar gives
-    return {"field": str(one.get("key", "")), "detail": str(one.get("message", ""))}
+    message = str(one.get("message", ""))
+    told = next(
+        (match.expand(words) for said, words in _PLAINLY if (match := said.fullmatch(message))), message
+    )
+    return {"field": str(one.get("key", "")), "detail": told}

@@ -117,7 +117,7 @@ class Container(containers.DeclarativeContainer):
     limiter: Provider[RateLimiter] = Singleton(PostgresRateLimiter, connections, clock)
     source_key: Provider[SourceKey] = Singleton(PostgresSourceKey, connections)
     queue: Provider[DeliveryQueue] = Singleton(PostgresDeliveryQueue, connections, clock, cipher)
-    history: Provider[DeliveryHistory] = Singleton(PostgresDeliveryHistory, connections)
+    history: Provider[DeliveryHistory] = Singleton(PostgresDeliveryHistory, connections, clock)
     egress: Singleton[Egress] = Singleton(
         Egress,
         allowed_networks=Computed(lambda settings: settings.webhook_allowed_networks, settings),

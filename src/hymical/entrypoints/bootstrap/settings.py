@@ -1,15 +1,18 @@
 """Settings from environment variables that start with `FORMS_`, or from `.env`."""
 
 import base64
+import logging
+import os
 import re
 from datetime import timedelta
+from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Literal
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -19,7 +22,10 @@ from hymical.domain.limits import IntakeLimits, RateLimit, RateLimits
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import Secret, is_signing_secret
 
+_log = logging.getLogger(__name__)
 _PREFIX = "FORMS_"
+_OF_TESTS = f"{_PREFIX}TEST_DATABASE_URL"
+_ENV_FILE = f"{_PREFIX}ENV_FILE"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _LONGEST = timedelta(days=365)
@@ -55,7 +61,12 @@ def parse_duration(value: object) -> timedelta:
 
 
 def _durations(value: object) -> object:
-    return tuple(parse_duration(part) for part in value.split()) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    waits = tuple(parse_duration(part) for part in re.split(r"[\s,]+", value) if part)
+    if not waits or not all(waits):
+        raise ValueError("must be one wait or more, each longer than 0, such as 5s 5m 1h")
+    return waits
 
 
 def _networks(value: object) -> object:
@@ -80,7 +91,12 @@ class Settings(BaseSettings):
     """Each field is the variable of that name in capitals behind `FORMS_`; defaults are fit for production."""
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True
+        env_prefix=_PREFIX,
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,
     )
 
     database_url: SecretStr
@@ -128,6 +144,17 @@ class Settings(BaseSettings):
                 " characters in a user name or password percent-encoded"
             ) from None
         return SecretStr(url)
+
+    @field_validator("webhook_breaker_max_pause_seconds")
+    @classmethod
+    def _is_no_shorter_than_the_first(cls, longest: timedelta, info: ValidationInfo) -> timedelta:
+        first = info.data.get("webhook_breaker_pause_seconds")
+        if first is not None and longest < first:
+            raise ValueError(
+                f"is {_seconds(longest)}, less than the first pause, {_PREFIX}WEBHOOK_BREAKER_PAUSE_SECONDS,"
+                f" of {_seconds(first)}: lengthen it, or shorten that one"
+            )
+        return longest
 
     @field_validator("alert_webhook_url")
     @classmethod
@@ -216,18 +243,43 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """Raises `SettingsInvalid` with every problem at once."""
+    """Warns of variables that are no settings. Raises `SettingsInvalid` with every problem at once."""
+    _warn_of_unknown_variables()
     try:
-        return Settings()  # type: ignore[call-arg]  # the environment gives what is required
+        return Settings(_env_file=_env_file())  # type: ignore[call-arg]  # it gives the rest
     except ValidationError as error:
         raise SettingsInvalid([_sentence(problem) for problem in error.errors()]) from None
+
+
+def _env_file() -> str:
+    return os.environ.get(_ENV_FILE) or ".env"
+
+
+def _warn_of_unknown_variables() -> None:
+    known = {f"{_PREFIX}{name}".upper() for name in Settings.model_fields} | {_ENV_FILE}
+    read = DotEnvSettingsSource(Settings, env_file=_env_file()).env_vars
+    for name in sorted({name.upper() for name in (*read, *os.environ)} - known - {_OF_TESTS}):
+        if name.startswith(_PREFIX):
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            _log.warning("%s is not a setting, and is ignored%s", name, hint)
+
+
+_WORDS = {
+    "missing": "is not set",
+    "int_parsing": "must be a whole number",
+    "bool_parsing": "must be true or false",
+    "greater_than": "must be greater than 0",
+    "less_than_equal": "must be at most {le:,}",
+    "literal_error": "must be {expected}",
+}
 
 
 def _sentence(problem: object) -> str:
     assert isinstance(problem, dict)  # noqa: S101  what pydantic says
     name = _PREFIX + ".".join(str(part) for part in problem["loc"][:1]).upper()
-    if problem["type"] == "missing":
-        return f"{name} is not set."
+    if words := _WORDS.get(problem["type"]):
+        return f"{name} {words.format(**problem.get('ctx', {}))}."
     message = problem["msg"].removeprefix("Value error, ")
     return f"{name} {message[0].lower()}{message[1:]}."
 

@@ -68,9 +68,13 @@ def with_container(use: "Callable[[Container], Awaitable[_Result]]") -> _Result:
 
 def sentence(error: HymicalError) -> str:
     match error:
+        case SchemaMismatch(is_newer=True):
+            return unknown_migration(error)
         case SchemaMismatch(found=found, expected=expected):
             at = f"at migration {found}" if found else "not migrated"
             return f"the database is {at} but this build expects {expected}; run `hymical migrate`"
+        case StorageUnavailable(said=str(said)):
+            return f"the database that FORMS_DATABASE_URL names refuses the connection: {said}"
         case StorageUnavailable():
             return "the database that FORMS_DATABASE_URL names does not answer; is it running, and is the URL right?"
         case NotFound(kind=kind, id=name):
@@ -79,3 +83,10 @@ def sentence(error: HymicalError) -> str:
             return f"{field} {rule}"
         case _:
             return f"{type(error).__name__}: {error}"
+
+
+def unknown_migration(error: SchemaMismatch) -> str:
+    return (
+        f"the database is at migration {error.found}, which this build does not know (its newest is"
+        f" {error.expected}); run the build that migrated it, or a newer one"
+    )

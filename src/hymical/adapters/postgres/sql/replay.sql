@@ -17,6 +17,7 @@ replayed AS (
     AND deliveries.failure_reason NOT IN ('destination_deleted', 'submission_deleted')
     AND messages.id = deliveries.message_id AND length(messages.body) > 0
     AND destinations.id = deliveries.destination_id AND destinations.deleted_at IS NULL
+    AND destinations.state <> 'disabled'
     RETURNING deliveries.id
 )
 SELECT pg_notify('hymical_deliveries', '') FROM replayed

@@ -77,6 +77,7 @@ class DeliveryWithAttempts(DeliveryOut):
                     destination_state=view.destination_state,
                     destination_held_until=view.destination_held_until,
                     last_error=attempts[-1].error if attempts else None,
+                    void=view.void,
                 )
             ),
             attempts=[AttemptOut.of(attempt) for attempt in attempts],

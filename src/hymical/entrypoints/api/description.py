@@ -1,0 +1,207 @@
+"""The OpenAPI document as it is answered, and a page of it that needs no script and no other host."""
+
+from collections.abc import Iterator
+from html import escape
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request
+from litestar.openapi.plugins import OpenAPIRenderPlugin
+from litestar.openapi.spec import (
+    OpenAPI,
+    OpenAPIMediaType,
+    OpenAPIResponse,
+    Operation,
+    Parameter,
+    Reference,
+    RequestBody,
+    Schema,
+)
+from litestar.openapi.spec.enums import OpenAPIType
+
+_TEXT, _COUNT = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
+_REFUSED_FIELD = Schema(type=OpenAPIType.OBJECT, properties={"field": _TEXT, "detail": _TEXT})
+_PROBLEM = Schema(
+    title="Problem",
+    description="RFC 9457; `code` never changes, `detail` says what to do.",
+    type=OpenAPIType.OBJECT,
+    required=["type", "title", "status", "detail", "code"],
+    properties={
+        "type": _TEXT,
+        "title": _TEXT,
+        "status": _COUNT,
+        "detail": _TEXT,
+        "code": _TEXT,
+        "errors": Schema(type=OpenAPIType.ARRAY, items=_REFUSED_FIELD),
+    },
+)
+_PROBLEMS = {
+    400: "The body cannot be read.",
+    401: "No valid key was sent.",
+    404: "It is not there.",
+    409: "Its state, or what is there already, is in the way.",
+    413: "The body is too large.",
+    415: "The content type is not supported.",
+    422: "A value breaks a rule; `errors` names each field.",
+    503: "The database is away or at another migration; try again after `Retry-After`.",
+}
+_SUCCESSES = {
+    200: "As it is now.",
+    201: "As it was created.",
+    202: "Accepted, and on its way.",
+    204: "Done; there is nothing to say.",
+}
+_INTAKE = "/f/{form_id}"
+_FORM = Schema(
+    type=OpenAPIType.OBJECT,
+    description="Any names; a repeated one has several values.",
+    additional_properties=Schema(one_of=[_TEXT, Schema(type=OpenAPIType.ARRAY, items=_TEXT)]),
+)
+_FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data", "application/json")
+
+
+def complete(document: OpenAPI) -> None:
+    """Adds what the framework cannot know: the problems that each route answers, and the bodies of the intake."""
+    assert document.components is not None  # noqa: S101  the framework makes them
+    document.components.schemas = {**(document.components.schemas or {}), "Problem": _PROBLEM}
+    for path, item in (document.paths or {}).items():
+        operations = {"get": item.get, "post": item.post, "patch": item.patch, "delete": item.delete}
+        for method, operation in operations.items():
+            if operation is not None:
+                if path == _INTAKE and method == "post":
+                    content = {name: OpenAPIMediaType(schema=_FORM) for name in _FORM_TYPES}
+                    operation.request_body = RequestBody(content=content, required=True)
+                _answer(operation, set(_statuses(path, method, operation)))
+
+
+def _statuses(path: str, method: str, operation: Operation) -> Iterator[int]:
+    if path == "/health":
+        return
+    yield 503
+    if "{" in path:
+        yield 404
+    asked = [
+        one for one in operation.parameters or () if isinstance(one, Parameter) and one.param_in == "query"
+    ]
+    if operation.request_body or asked:
+        yield 422
+    if operation.request_body:
+        yield 400
+    if method in {"post", "patch"}:
+        yield 409
+    if path == _INTAKE:
+        yield from (413, 415)
+    else:
+        yield from (401,) if operation.security else ()
+
+
+def _answer(operation: Operation, statuses: set[int]) -> None:
+    responses = operation.responses = operation.responses or {}
+    of_the_framework = responses.get("400")
+    if isinstance(of_the_framework, OpenAPIResponse) and _is_default(of_the_framework, 400):
+        # it is never answered
+        del responses["400"]
+    for status, told in _SUCCESSES.items():
+        answer = responses.get(str(status))
+        if isinstance(answer, OpenAPIResponse) and _is_default(answer, status):
+            answer.description = told
+    for status in sorted(statuses):
+        problem = OpenAPIMediaType(schema=Reference(ref="#/components/schemas/Problem"))
+        responses.setdefault(
+            str(status),
+            OpenAPIResponse(description=_PROBLEMS[status], content={"application/problem+json": problem}),
+        )
+
+
+def _is_default(answer: OpenAPIResponse, status: int) -> bool:
+    return answer.description == HTTPStatus(status).description
+
+
+class DescriptionPage(OpenAPIRenderPlugin):
+    """The document as one plain page."""
+
+    def __init__(self) -> None:
+        super().__init__(path="/")
+
+    def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:  # noqa: ARG002
+        title = escape(f"{openapi_schema['info']['title']} {openapi_schema['info']['version']}")
+        operations = "".join(
+            _operation(method, path, operation, openapi_schema)
+            for path, item in openapi_schema["paths"].items()
+            for method, operation in item.items()
+        )
+        return _PAGE.format(title=title, operations=operations).encode()
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+  body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+  h2 {{ font-size: 1.1rem; margin-top: 2.5rem; border-top: 1px solid #ccc; padding-top: 1rem }}
+  table {{ border-collapse: collapse }}
+  td, th {{ text-align: left; vertical-align: top; padding: .1rem 1rem .1rem 0 }}
+</style>
+<h1>{title}</h1>
+<p>The same for programs: <a href="/schema/openapi.json">openapi.json</a>.
+Under /api/v1 every request needs <code>Authorization: Bearer hym_live_…</code>.</p>
+{operations}
+"""
+
+
+def _operation(method: str, path: str, operation: dict[str, Any], document: dict[str, Any]) -> str:
+    parts = [
+        f"<h2><code>{method.upper()} {escape(path)}</code></h2>",
+        f"<p>{escape(operation.get('summary', ''))}. {escape(operation.get('description', ''))}</p>",
+    ]
+    parameters = [
+        (one["name"], one["in"], _kind(one.get("schema", {})), one.get("description", ""))
+        for one in operation.get("parameters", ())
+    ]
+    parts += _table("Parameters", parameters)
+    for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
+        parts += _table(f"Body, {media_type}", _fields(content["schema"], document))
+    answers = [
+        (status, ", ".join(answer.get("content", ())), answer["description"], "")
+        for status, answer in operation["responses"].items()
+    ]
+    parts += _table("Answers", answers)
+    for status, answer in operation["responses"].items():
+        for media_type, content in answer.get("content", {}).items():
+            if status.startswith("2"):
+                parts += _table(f"{status}, {media_type}", _fields(content["schema"], document))
+    return "\n".join(parts)
+
+
+def _table(heading: str, rows: list[tuple[str, str, str, str]]) -> list[str]:
+    if not rows:
+        return []
+    lines = ("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return [f"<h3>{escape(heading)}</h3>", "<table>", *lines, "</table>"]
+
+
+def _fields(schema: dict[str, Any], document: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    alternatives = [one for one in schema.get("oneOf", ()) if one.get("type") != "null"]
+    found = alternatives[0] if alternatives else schema
+    if "$ref" in found:
+        found = document["components"]["schemas"][found["$ref"].rpartition("/")[2]]
+    required = found.get("required", ())
+    rows = [
+        (name, "required" if name in required else "", _kind(field), field.get("description", ""))
+        for name, field in found.get("properties", {}).items()
+    ]
+    return rows or [("", "", _kind(found), found.get("description", ""))]
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "oneOf" in schema:
+        return " or ".join(_kind(one) for one in schema["oneOf"])
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    return str(schema.get("title") or schema.get("format") or schema.get("type") or "")
