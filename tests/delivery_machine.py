@@ -191,6 +191,9 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     leases: Bundle[ClaimedDelivery] = Bundle("leases")
 
+    repeats_claims_at_once = True
+    """Whether claims at the same time share out in the same way each time; a run must be repeatable."""
+
     @abstractmethod
     def opened(self) -> AbstractAsyncContextManager[World]:
         """An empty world."""
@@ -371,6 +374,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def a_worker_claims(self, limit: int, lease: timedelta) -> MultipleResults[ClaimedDelivery]:
         return multiple(*self._claim(limit, lease))
 
+    @precondition(lambda self: self.repeats_claims_at_once)
     @rule(target=leases, limits=st.lists(st.integers(1, 3), min_size=2, max_size=3))
     def workers_claim_at_the_same_time(self, limits: list[int]) -> MultipleResults[ClaimedDelivery]:
         claimable = {one.id for due in self._claimable().values() for one in due}

@@ -65,6 +65,7 @@ async def test_a_person_who_sends_a_form_is_thanked_and_may_reload(
 ) -> None:
     site, form_id = shared_site, f"person-{javascript}".lower()
     site.make_form(form_id=form_id)
+    site.management.patch(f"/forms/{form_id}", json={"duplicate_window_seconds": 10})
     thanks = f"{site.api_url}/f/{form_id}/thanks"
     with serving(to_fill_in(f"{site.api_url}/f/{form_id}")) as elsewhere:
         async with open_page(javascript=javascript) as page:

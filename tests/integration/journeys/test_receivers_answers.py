@@ -115,7 +115,7 @@ async def test_410_disables_the_destination_so_that_the_next_delivery_fails_unse
 
 async def test_one_byte_a_second_is_cut_at_the_total_deadline(site: Site) -> None:
     site.configure(
-        webhook_connect_timeout_seconds="0.5", webhook_read_timeout_seconds="1.8", webhook_retry_schedule=""
+        webhook_connect_timeout_seconds="0.5", webhook_read_timeout_seconds="1.8", webhook_retry_schedule="1h"
     )
     site.start_api()
     site.start_worker()
@@ -123,9 +123,11 @@ async def test_one_byte_a_second_is_cut_at_the_total_deadline(site: Site) -> Non
         drip(b"x" * 30, at_once=b"HTTP/1.1 200 OK\r\ncontent-length: 30\r\n\r\n", gap=1)
     ) as receiver:
         site.make_form(receiver.url())
-        delivery = await site.ended_delivery_of(site.post())
+        submission = site.post()
+        await until(lambda: bool(site.delivery_of(submission)["attempts"]), "the attempt ends")
+        delivery = site.delivery_of(submission)
 
-    assert (delivery["state"], delivery["failure_reason"]) == ("failed", "exhausted")
+    assert (delivery["state"], delivery["cycle_attempt_count"]) == ("pending", 1)
     (attempt,) = delivery["attempts"]
     assert attempt["outcome"] == "timeout"
     assert attempt["error"] == "the total deadline of 2.3 s passed"
