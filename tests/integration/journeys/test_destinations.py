@@ -196,6 +196,21 @@ async def test_the_operator_is_told_of_what_failed_by_a_signed_webhook(site: Sit
     assert site.management.get("/destinations/dst_operator").status_code == 404
 
 
+async def test_the_operator_s_address_is_guarded_like_any_other(site: Site) -> None:
+    secret = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    async with Receiver(answer(404)) as receiver:
+        site.configure(alert_webhook_url="http://10.1.2.3/alerts", alert_webhook_secret=secret)
+        site.start_api()
+        site.start_worker()
+        site.make_form(receiver.url())
+        await site.ended_delivery_of(site.post())
+        blocked = "outcome = 'blocked_target' AND error LIKE '%%FORMS_WEBHOOK_ALLOWED_NETWORKS%%'"
+        await until(lambda: site.count("attempts", blocked) == 1, "the event's delivery is blocked")
+
+    # and it raises no event of its own
+    assert site.states() == {"failed": 2}
+
+
 async def test_gone_disables_the_destination_for_what_waits_and_what_comes(site: Site) -> None:
     site.configure(worker_concurrency="1")
     site.start_api()
