@@ -1,6 +1,7 @@
 """How processes and commands refuse to start: one sentence that says what to do, and an exit code."""
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -68,10 +69,30 @@ def test_a_database_server_that_does_not_answer(nobody_listens: int, command: tu
     refuses(Site(url).run(*command), said=NO_ANSWER, code=1)
 
 
+@each_command
+def test_a_role_that_was_granted_too_little_is_told_in_postgresql_s_own_words(
+    site: Site, command: tuple[str, ...]
+) -> None:
+    role = f"stranger_{secrets.token_hex(4)}"
+    site.execute(f"CREATE ROLE {role} LOGIN")
+    site.execute("REVOKE ALL ON SCHEMA public FROM public")
+    try:
+        parts = urlsplit(site.database_url)
+        address = parts.netloc.rpartition("@")[2]
+        stranger = Site(parts._replace(netloc=f"{role}@{address}").geturl())
+        made = stranger.run(*command)
+    finally:
+        site.execute(f"DROP ROLE {role}")
+
+    assert made.returncode == 1
+    assert "Traceback" not in made.stderr
+    assert "names refuses: permission denied" in made.stderr or "is not migrated" in made.stderr
+
+
 def test_a_database_that_is_not_there(database_url: str) -> None:
     url = urlsplit(database_url)._replace(path="/no_such_database").geturl()
     said = (
-        "hymical: the database that FORMS_DATABASE_URL names refuses the connection:"
+        "hymical: the database that FORMS_DATABASE_URL names refuses:"
         ' database "no_such_database" does not exist\n'
     )
     for command in ("serve", "migrate"):

@@ -172,7 +172,7 @@ class SecretUnreadable(HymicalError):
 class StorageUnavailable(HymicalError):
     """The database did not answer, or broke off; what was being written may or may not be there.
 
-    `said` is the server's own first line, where it answered and let nobody in.
+    `said` is the server's own first line, where it answered and refused.
     """
 
     cause: str = ""

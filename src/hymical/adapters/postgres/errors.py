@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import psycopg
+from psycopg.errors import InsufficientPrivilege
 from sqlalchemy.exc import (
     DBAPIError,
     DisconnectionError,
@@ -12,6 +13,7 @@ from sqlalchemy.exc import (
     InterfaceError,
     InternalError,
     OperationalError,
+    ProgrammingError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -25,8 +27,8 @@ def translated(constraints: Mapping[str, HymicalError] | None = None) -> Iterato
     """Raises the domain's errors instead of the driver's.
 
     `constraints` says what the violation of a constraint means, by its name. A database that is away, shutting
-    down, read only after a failover, or out of connections is `StorageUnavailable`. Anything else is a fault
-    in Hymical and passes as it is.
+    down, read only after a failover, out of connections, or that grants too little is `StorageUnavailable`.
+    Anything else is a fault in Hymical and passes as it is.
     """
     try:
         yield
@@ -44,6 +46,10 @@ def translated(constraints: Mapping[str, HymicalError] | None = None) -> Iterato
         OSError,
     ) as error:
         raise StorageUnavailable(type(error).__name__, said=_refusal(error)) from error
+    except ProgrammingError as error:
+        if not isinstance(error.orig, InsufficientPrivilege):
+            raise
+        raise StorageUnavailable(type(error).__name__, said=error.orig.diag.message_primary) from error
 
 
 def _refusal(error: Exception) -> str | None:

@@ -74,7 +74,7 @@ def sentence(error: HymicalError) -> str:
             at = f"at migration {found}" if found else "not migrated"
             return f"the database is {at} but this build expects {expected}; run `hymical migrate`"
         case StorageUnavailable(said=str(said)):
-            return f"the database that FORMS_DATABASE_URL names refuses the connection: {said}"
+            return f"the database that FORMS_DATABASE_URL names refuses: {said}"
         case StorageUnavailable():
             return "the database that FORMS_DATABASE_URL names does not answer; is it running, and is the URL right?"
         case NotFound(kind=kind, id=name):
