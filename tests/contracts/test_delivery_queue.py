@@ -176,7 +176,10 @@ async def test_an_attempt_is_kept_whole(world: World) -> None:
     await world.owes()
     claimed = await claim_one(world)
     attempt = replace(
-        an_attempt(1, AttemptOutcome.HTTP_ERROR, 503), error="HTTP 503", response_excerpt="être\n\u2028😀"
+        an_attempt(1, AttemptOutcome.HTTP_ERROR, 503),
+        error="HTTP 503",
+        response_excerpt="être\n\u2028😀",
+        truncated=True,
     )
 
     await world.queue.settle(

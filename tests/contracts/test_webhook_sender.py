@@ -242,6 +242,15 @@ async def test_the_beginning_of_the_answer_is_kept(make_sender: MakeSender) -> N
     assert (await asked_once(make_sender, answer(200, body=long.encode()))).response_excerpt == long[:1_024]
 
 
+async def test_an_answer_that_is_longer_than_what_is_kept_of_it_is_called_truncated(
+    make_sender: MakeSender,
+) -> None:
+    said = [
+        await asked_once(make_sender, answer(200, body=b"x" * size)) for size in (0, 1_024, 1_025, 100_000)
+    ]
+    assert [one.truncated for one in said] == [False, False, True, True]
+
+
 async def test_the_address_that_was_called_is_told(make_sender: MakeSender) -> None:
     sender = await make_sender()
     async with Receiver(answer()) as receiver:

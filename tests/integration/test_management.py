@@ -312,7 +312,7 @@ async def test_deliveries_are_listed_by_every_filter_and_a_failed_one_is_replaye
             (attempt,) = failed["attempts"]
             assert attempt.keys() == {
                 "number", "started_at", "duration_ms", "outcome", "response_status", "error", "response_excerpt",
-                "remote_address", "late",
+                "truncated", "remote_address", "late",
             }  # fmt: skip
 
             replayed = site.management.post(f"/deliveries/{failed['id']}/replay")

@@ -337,6 +337,7 @@ def _attempt(claimed: ClaimedDelivery, started_at: datetime, answer: Answer) -> 
         response_status=answer.response_status,
         error=answer.error,
         response_excerpt=answer.response_excerpt,
+        truncated=answer.truncated,
         remote_address=answer.remote_address,
     )
 

@@ -98,6 +98,7 @@ class Attempt:
     response_status: int | None = None
     error: str | None = None
     response_excerpt: str | None = None
+    truncated: bool = False
     remote_address: str | None = None
     late: bool = False
 

@@ -81,7 +81,8 @@ Outcome = (
 class Answer:
     """What came of sending one request: the outcome, and what is kept of it for people to read.
 
-    `error` and `response_excerpt` are bounded, and free of NUL whatever the receiver sent. `remote_address` is
+    `error` and `response_excerpt` are bounded, and free of NUL whatever the receiver sent; `truncated` says that
+    the response held more than its excerpt. `remote_address` is
     the one that was connected to.
     """
 
@@ -90,6 +91,7 @@ class Answer:
     response_status: int | None = None
     error: str | None = None
     response_excerpt: str | None = None
+    truncated: bool = False
     remote_address: str | None = None
 
 

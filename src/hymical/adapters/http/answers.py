@@ -94,6 +94,8 @@ class Response:
             response_status=self.status,
             error=None if isinstance(outcome, Accepted) else self._complaint(),
             response_excerpt=_excerpt(self.body),
+            truncated=len(self.body) >= BODY_READ
+            or len(self.body.decode("utf-8", "replace")) > _LONGEST_EXCERPT,
         )
 
     def _complaint(self) -> str:

@@ -137,6 +137,7 @@ class PostgresDeliveryQueue:
             "statuses": [attempt and attempt.response_status for attempt in attempts],
             "errors": [attempt and attempt.error for attempt in attempts],
             "excerpts": [attempt and attempt.response_excerpt for attempt in attempts],
+            "truncated": [attempt is not None and attempt.truncated for attempt in attempts],
             "addresses": [attempt and attempt.remote_address for attempt in attempts],
         }
         with translated():
@@ -375,6 +376,7 @@ def _attempt(row: Row[*tuple[object, ...]]) -> Attempt:
         response_status=stored["response_status"],
         error=stored["error"],
         response_excerpt=stored["response_excerpt"],
+        truncated=stored["truncated"],
         remote_address=stored["remote_address"],
         late=stored["late"],
     )

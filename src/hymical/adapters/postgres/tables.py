@@ -174,6 +174,7 @@ attempts = Table(
     Column("response_status", SmallInteger, nullable=True),
     Column("error", Text, nullable=True),
     Column("response_excerpt", Text, nullable=True),
+    Column("truncated", Boolean, nullable=False),
     Column("remote_address", Text, nullable=True),
     Column("late", Boolean, nullable=False),
     PrimaryKeyConstraint("delivery_id", "number"),

@@ -33,8 +33,8 @@ due AS MATERIALIZED (
     ) AS picked
 ),
 lost AS (
-    INSERT INTO attempts (delivery_id, number, started_at, outcome, late)
-    SELECT id, attempt_count, lease_since, 'lease_lost', FALSE FROM due WHERE lost
+    INSERT INTO attempts (delivery_id, number, started_at, outcome, truncated, late)
+    SELECT id, attempt_count, lease_since, 'lease_lost', FALSE, FALSE FROM due WHERE lost
 ),
 claimed AS (
     UPDATE deliveries

@@ -9,10 +9,11 @@ report AS MATERIALIZED (
         cast(:spends AS boolean[]), cast(:failure_reasons AS text[]),
         cast(:numbers AS integer[]), cast(:started_ats AS timestamptz[]), cast(:durations AS bigint[]),
         cast(:outcomes AS text[]), cast(:statuses AS smallint[]), cast(:errors AS text[]), cast(:excerpts AS text[]),
-        cast(:addresses AS text[])
+        cast(:truncated AS boolean[]), cast(:addresses AS text[])
     ) AS report (
         id, token, state, delay, spends, failure_reason,
-        number, started_at, duration_ms, outcome, response_status, error, response_excerpt, remote_address
+        number, started_at, duration_ms, outcome, response_status, error, response_excerpt, truncated,
+        remote_address
     )
 ),
 settled AS (
@@ -44,7 +45,7 @@ late AS MATERIALIZED (
 ),
 recorded AS (
     INSERT INTO attempts (
-        delivery_id, number, started_at, duration_ms, outcome, response_status, error, response_excerpt, remote_address, late
+        delivery_id, number, started_at, duration_ms, outcome, response_status, error, response_excerpt, truncated, remote_address, late
     )
     SELECT
         report.id, report.number, report.started_at, report.duration_ms, report.outcome,
@@ -52,6 +53,7 @@ recorded AS (
         -- a receiver may have echoed what was erased meanwhile
         CASE WHEN NOT coalesce(late.erased, FALSE) THEN report.error END,
         CASE WHEN NOT coalesce(late.erased, FALSE) THEN report.response_excerpt END,
+        report.truncated,
         report.remote_address,
         FALSE
     FROM report
@@ -67,6 +69,7 @@ recorded AS (
         response_status = excluded.response_status,
         error = excluded.error,
         response_excerpt = excluded.response_excerpt,
+        truncated = excluded.truncated,
         remote_address = excluded.remote_address,
         late = TRUE
     WHERE attempts.outcome = 'lease_lost'

@@ -21,6 +21,7 @@ class AttemptOut(BaseModel):
     response_status: int | None
     error: str | None
     response_excerpt: str | None
+    truncated: bool = Field(description="Whether the response held more than its excerpt.")
     remote_address: str | None
     late: bool = Field(description="Whether its lease had been lost when its worker reported after all.")
 
@@ -35,6 +36,7 @@ class AttemptOut(BaseModel):
             response_status=attempt.response_status,
             error=attempt.error,
             response_excerpt=attempt.response_excerpt,
+            truncated=attempt.truncated,
             remote_address=attempt.remote_address,
             late=attempt.late,
         )

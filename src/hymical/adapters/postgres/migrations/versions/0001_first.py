@@ -173,6 +173,7 @@ def upgrade() -> None:
         sa.Column("response_status", sa.SmallInteger, nullable=True),
         sa.Column("error", sa.Text, nullable=True),
         sa.Column("response_excerpt", sa.Text, nullable=True),
+        sa.Column("truncated", sa.Boolean, nullable=False),
         sa.Column("remote_address", sa.Text, nullable=True),
         sa.Column("late", sa.Boolean, nullable=False),
         sa.PrimaryKeyConstraint("delivery_id", "number", name="attempts_pkey"),
