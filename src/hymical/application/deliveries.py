@@ -12,6 +12,7 @@ from hymical.domain.deliveries import (
     Attempt,
     Delivered,
     Failed,
+    Later,
     Reason,
     Settlement,
     fan_out,
@@ -109,7 +110,7 @@ class SendDelivery:
     """Signs a message anew and sends it once; says how its delivery is to be settled.
 
     The time that is signed is the database's at the claim plus what has passed since, so that this machine's
-    own clock does not matter.
+    own clock does not matter. What was held for longer than its lease is not sent, but given back.
     """
 
     sender: WebhookSender
@@ -120,6 +121,10 @@ class SendDelivery:
     async def __call__(self, claimed: ClaimedDelivery, claimed_at: float) -> Settled:
         began = self.clock.monotonic()
         started_at = claimed.lease.since + timedelta(seconds=began - claimed_at)
+        if claimed.delivery.due_at is not None and started_at >= claimed.delivery.due_at:
+            # this process stood still: the lease has ended, and another may be sending by now
+            unsent = Later(delay=timedelta(0), spends=False)
+            return Settled(claimed=claimed, settlement=unsent, attempt=None)
         try:
             answer = await self._sent(claimed, started_at)
         except Exception as fault:  # noqa: BLE001  a slot must come back, whatever went wrong

@@ -279,6 +279,24 @@ async def test_what_is_signed_is_the_database_s_time_however_wrong_this_machine_
     assert settled.attempt.started_at == START + 2.5 * SECOND
 
 
+async def test_what_was_held_past_its_lease_was_sent_although_another_might_be_sending_it() -> None:
+    world, sender, clock = memory_world(), Sender(Accepted()), MisleadingClock()
+    (owed,) = await world.owes()
+    claimed = await claim_one(world)
+    clock.passed = LEASE.total_seconds()
+
+    settled = await sending(sender, clock)(claimed, 7_000.0)
+    assert await settle_finished_of(world)([settled]) == [Verdict.SETTLED]
+
+    assert sender.requests == []
+    view = await world.history.get(owed.id)
+    assert (view.state, view.cycle_attempt_count) == (DeliveryState.PENDING, 0)
+    assert await world.history.attempts(owed.id) == []
+    clock.passed = LEASE.total_seconds() - 0.001
+    await sending(sender, clock)(await claim_one(world), 7_000.0)
+    assert len(sender.requests) == 1
+
+
 async def test_the_current_address_and_secrets_of_the_destination_are_used() -> None:
     world, sender = memory_world(), Sender(Accepted())
     await world.owes()
