@@ -160,6 +160,52 @@ class NotResendable(HymicalError):
     delivery_id: str
 
 
+@dataclass(eq=False)
+class UnknownJobType(HymicalError):
+    """This build has no job type of that name."""
+
+    type: str
+
+
+@dataclass(eq=False)
+class InvalidPayload(HymicalError):
+    """A job's payload is not what its type takes; `flaw` says why, without quoting values."""
+
+    flaw: str
+
+
+@dataclass(eq=False)
+class JobLost(HymicalError):
+    """The lease is not held any more: the job was reclaimed, cancelled or deleted."""
+
+    job_id: str
+
+
+@dataclass(eq=False)
+class JobNotWaiting(HymicalError):
+    """The job waits for no answer, or for that of another question, which `question` names."""
+
+    job_id: str
+    state: str
+    question: str | None = None
+
+
+@dataclass(eq=False)
+class JobEnded(HymicalError):
+    """Only a job that has not ended can be cancelled."""
+
+    job_id: str
+    state: str
+
+
+@dataclass(eq=False)
+class JobNotFailed(HymicalError):
+    """Only a failed job can be retried by hand."""
+
+    job_id: str
+    state: str
+
+
 class Unauthorized(HymicalError):
     """No key, or one that is malformed, unknown or revoked: the answer is the same for all."""
 

@@ -10,6 +10,7 @@ DestinationId = NewType("DestinationId", str)
 DeliveryId = NewType("DeliveryId", str)
 KeyId = NewType("KeyId", str)
 WorkerId = NewType("WorkerId", str)
+JobId = NewType("JobId", str)
 
 OPERATOR = DestinationId("dst_operator")
 """The destination of the operator's events."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from hymical.domain.ids import DeliveryId, LeaseToken
+from hymical.domain.ids import DeliveryId, JobId, LeaseToken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,3 +18,11 @@ class Lease:
     token: LeaseToken
     number: int
     since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLease:
+    """Proof that its holder may report on one run of one job; `token` is new at each claim."""
+
+    job_id: JobId
+    token: LeaseToken

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from hymical.domain.ids import DeliveryId, DestinationId, KeyId, MessageId, SubmissionId, WorkerId
+from hymical.domain.ids import DeliveryId, DestinationId, JobId, KeyId, MessageId, SubmissionId, WorkerId
 
 
 class Ids(Protocol):
@@ -19,6 +19,8 @@ class Ids(Protocol):
     def key(self) -> KeyId: ...
 
     def worker(self) -> WorkerId: ...
+
+    def job(self) -> JobId: ...
 
     def secret_bytes(self) -> bytes:
         """32 bytes from the system's cryptographic source."""

@@ -53,6 +53,13 @@ DOCUMENTED: tuple[tuple[HymicalError, int, str], ...] = (
     (errors.SecretUnreadable(), 409, "conflict"),
     (errors.InvalidValue("url", "must name a host"), 422, "invalid_request"),
     (errors.Unauthorized(), 401, "unauthorized"),
+    (errors.UnknownJobType("greet"), 422, "invalid_request"),
+    (errors.InvalidPayload("name: must be a text"), 422, "invalid_request"),
+    (errors.JobLost("job_1"), 409, "conflict"),
+    (errors.JobNotWaiting("job_1", "completed"), 409, "conflict"),
+    (errors.JobNotWaiting("job_1", "paused", "confirm"), 409, "conflict"),
+    (errors.JobEnded("job_1", "completed"), 409, "conflict"),
+    (errors.JobNotFailed("job_1", "pending"), 409, "conflict"),
 )
 GROUPS = {errors.PostRefused, errors.FieldRefused}
 REQUESTS = RequestFactory(app=Litestar(logging_config=None, openapi_config=None))

@@ -190,6 +190,8 @@ workers = Table(
     Column("started_at", _instant(), nullable=False),
     Column("last_seen_at", _instant(), nullable=False),
     Column("in_flight", Integer, nullable=False),
+    # of jobs; none for one that delivers
+    Column("queues", ARRAY(Text), nullable=False, server_default="{}"),
 )
 
 keys = Table(
@@ -224,4 +226,83 @@ installation = Table(
     Column("source_key", LargeBinary, nullable=False),
     CheckConstraint("single", name="one_row"),
     CheckConstraint("octet_length(source_key) = 32", name="source_key_length"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", _id(), primary_key=True),
+    Column("queue", _id(), nullable=False),
+    Column("type", _id(), nullable=False),
+    Column("version", SmallInteger, nullable=False),
+    Column("payload", JSON, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("run_at", _instant(), nullable=False),
+    Column("claim_count", Integer, nullable=False),
+    Column("retry_count", Integer, nullable=False),
+    Column("max_retries", Integer, nullable=False),
+    Column("lost_in_a_row", SmallInteger, nullable=False),
+    Column("unique_key", Text, nullable=True),
+    # stays when the lease ends, so that a settlement that is repeated is known again
+    Column("lease_token", UUID(as_uuid=True), nullable=True),
+    Column("lease_until", _instant(), nullable=True),
+    Column("question", JSON, nullable=True),
+    Column("answer_by", _instant(), nullable=True),
+    Column("answers", JSONB, nullable=True),
+    Column("checkpoint", JSON, nullable=True),
+    Column("event_count", Integer, nullable=False),
+    Column("result", JSON, nullable=True),
+    Column("failure_reason", Text, nullable=True),
+    Column("error", Text, nullable=True),
+    Column("created_at", _instant(), nullable=False),
+    Column("started_at", _instant(), nullable=True),
+    Column("finished_at", _instant(), nullable=True),
+    CheckConstraint(
+        "state IN ('pending', 'processing', 'paused', 'completed', 'failed', 'cancelled')", name="state_known"
+    ),
+    CheckConstraint("priority BETWEEN 1 AND 4", name="priority_known"),
+    CheckConstraint("(state = 'processing') = (lease_until IS NOT NULL)", name="leased_while_processing"),
+    CheckConstraint("(state = 'paused') = (question IS NOT NULL)", name="question_while_paused"),
+    CheckConstraint(
+        "(state IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)", name="finished_at_end"
+    ),
+    CheckConstraint("(state = 'failed') = (failure_reason IS NOT NULL)", name="failed_with_reason"),
+    # the order in which jobs are claimed
+    Index(
+        "jobs_pending",
+        "queue",
+        "priority",
+        "run_at",
+        "id",
+        postgresql_where=text("state = 'pending'"),
+    ),
+    Index("jobs_leased", "queue", "lease_until", postgresql_where=text("state = 'processing'")),
+    Index("jobs_answer_by", "queue", "answer_by", postgresql_where=text("answer_by IS NOT NULL")),
+    Index(
+        "jobs_unique_key",
+        "type",
+        "unique_key",
+        unique=True,
+        postgresql_where=text("unique_key IS NOT NULL AND state IN ('pending', 'processing', 'paused')"),
+    ),
+)
+
+job_events = Table(
+    "job_events",
+    metadata,
+    Column("job_id", _id(), ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("at", _instant(), nullable=False),
+    Column("step", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("message", JSON, nullable=True),
+    PrimaryKeyConstraint("job_id", "number"),
+)
+
+paused_queues = Table(
+    "paused_queues",
+    metadata,
+    Column("queue", _id(), primary_key=True),
+    Column("paused_at", _instant(), nullable=False),
 )

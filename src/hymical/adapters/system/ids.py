@@ -4,7 +4,7 @@ import random
 import secrets
 import time
 
-from hymical.domain.ids import DeliveryId, DestinationId, KeyId, MessageId, SubmissionId, WorkerId
+from hymical.domain.ids import DeliveryId, DestinationId, JobId, KeyId, MessageId, SubmissionId, WorkerId
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _RANDOM_BITS = 80
@@ -34,6 +34,9 @@ class SystemIds:
 
     def worker(self) -> WorkerId:
         return WorkerId("wrk_" + self._next())
+
+    def job(self) -> JobId:
+        return JobId("job_" + self._next())
 
     def secret_bytes(self) -> bytes:
         return secrets.token_bytes(32)

@@ -193,6 +193,46 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         title="Not spam",
         detail="This submission is not kept as spam; it has been, or is being, delivered.",
     ),
+    errors.UnknownJobType: lambda error: Problem(
+        status=422,
+        code="invalid_request",
+        title="There is no such job type",
+        detail=f"This build knows no job type {error.type!r}.",
+    ),
+    errors.InvalidPayload: lambda error: Problem(
+        status=422,
+        code="invalid_request",
+        title="The job's payload does not fit its type",
+        detail=error.flaw,
+    ),
+    errors.JobLost: lambda _: Problem(
+        status=409,
+        code="conflict",
+        title="The job is in other hands",
+        detail="It was reclaimed, cancelled or deleted.",
+    ),
+    errors.JobNotWaiting: lambda error: Problem(
+        status=409,
+        code="conflict",
+        title="The job waits for no such answer",
+        detail=(
+            f"It waits for the answer to {error.question!r}."
+            if error.question
+            else f"It is {error.state} and waits for no answer; one that was given cannot be given again."
+        ),
+    ),
+    errors.JobEnded: lambda error: Problem(
+        status=409,
+        code="conflict",
+        title="The job has ended",
+        detail=f"It is {error.state}; only a job that has not ended can be cancelled.",
+    ),
+    errors.JobNotFailed: lambda error: Problem(
+        status=409,
+        code="conflict",
+        title="The job has not failed",
+        detail=f"It is {error.state}; only a failed job can be retried.",
+    ),
     errors.NotReplayable: lambda error: Problem(
         status=409,
         code="conflict",

@@ -1,0 +1,115 @@
+"""Jobs with their progress, the queues that are paused, and schedules with their ledger of ticks."""
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import postgresql
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def _id() -> sa.String:
+    return sa.String(64, collation="C")
+
+
+def _instant() -> sa.DateTime:
+    return sa.DateTime(timezone=True)
+
+
+def upgrade() -> None:
+    op.create_table(
+        "jobs",
+        sa.Column("id", _id(), nullable=False),
+        sa.Column("queue", _id(), nullable=False),
+        sa.Column("type", _id(), nullable=False),
+        sa.Column("version", sa.SmallInteger, nullable=False),
+        sa.Column("payload", postgresql.JSON, nullable=False),
+        sa.Column("priority", sa.SmallInteger, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("run_at", _instant(), nullable=False),
+        sa.Column("claim_count", sa.Integer, nullable=False),
+        sa.Column("retry_count", sa.Integer, nullable=False),
+        sa.Column("max_retries", sa.Integer, nullable=False),
+        sa.Column("lost_in_a_row", sa.SmallInteger, nullable=False),
+        sa.Column("unique_key", sa.Text, nullable=True),
+        sa.Column("lease_token", postgresql.UUID(as_uuid=True), nullable=True),
+        sa.Column("lease_until", _instant(), nullable=True),
+        sa.Column("question", postgresql.JSON, nullable=True),
+        sa.Column("answer_by", _instant(), nullable=True),
+        sa.Column("answers", postgresql.JSONB, nullable=True),
+        sa.Column("checkpoint", postgresql.JSON, nullable=True),
+        sa.Column("event_count", sa.Integer, nullable=False),
+        sa.Column("result", postgresql.JSON, nullable=True),
+        sa.Column("failure_reason", sa.Text, nullable=True),
+        sa.Column("error", sa.Text, nullable=True),
+        sa.Column("created_at", _instant(), nullable=False),
+        sa.Column("started_at", _instant(), nullable=True),
+        sa.Column("finished_at", _instant(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="jobs_pkey"),
+        sa.CheckConstraint(
+            "state IN ('pending', 'processing', 'paused', 'completed', 'failed', 'cancelled')",
+            name=op.f("jobs_state_known"),
+        ),
+        sa.CheckConstraint("priority BETWEEN 1 AND 4", name=op.f("jobs_priority_known")),
+        sa.CheckConstraint(
+            "(state = 'processing') = (lease_until IS NOT NULL)", name=op.f("jobs_leased_while_processing")
+        ),
+        sa.CheckConstraint(
+            "(state = 'paused') = (question IS NOT NULL)", name=op.f("jobs_question_while_paused")
+        ),
+        sa.CheckConstraint(
+            "(state IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)",
+            name=op.f("jobs_finished_at_end"),
+        ),
+        sa.CheckConstraint(
+            "(state = 'failed') = (failure_reason IS NOT NULL)", name=op.f("jobs_failed_with_reason")
+        ),
+    )
+    op.create_index(
+        "jobs_pending",
+        "jobs",
+        ["queue", "priority", "run_at", "id"],
+        postgresql_where=sa.text("state = 'pending'"),
+    )
+    op.create_index(
+        "jobs_leased", "jobs", ["queue", "lease_until"], postgresql_where=sa.text("state = 'processing'")
+    )
+    op.create_index(
+        "jobs_answer_by", "jobs", ["queue", "answer_by"], postgresql_where=sa.text("answer_by IS NOT NULL")
+    )
+    op.create_index(
+        "jobs_unique_key",
+        "jobs",
+        ["type", "unique_key"],
+        unique=True,
+        postgresql_where=sa.text("unique_key IS NOT NULL AND state IN ('pending', 'processing', 'paused')"),
+    )
+    op.create_table(
+        "job_events",
+        sa.Column("job_id", _id(), nullable=False),
+        sa.Column("number", sa.Integer, nullable=False),
+        sa.Column("at", _instant(), nullable=False),
+        sa.Column("step", sa.Text, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("message", postgresql.JSON, nullable=True),
+        sa.PrimaryKeyConstraint("job_id", "number", name="job_events_pkey"),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="job_events_job_id_fkey", ondelete="CASCADE"),
+    )
+    op.create_table(
+        "paused_queues",
+        sa.Column("queue", _id(), nullable=False),
+        sa.Column("paused_at", _instant(), nullable=False),
+        sa.PrimaryKeyConstraint("queue", name="paused_queues_pkey"),
+    )
+    op.add_column(
+        "workers",
+        sa.Column("queues", postgresql.ARRAY(sa.Text), nullable=False, server_default="{}"),
+    )
+
+
+def downgrade() -> None:
+    op.drop_column("workers", "queues")
+    for table in ("paused_queues", "job_events", "jobs"):
+        op.drop_table(table)

@@ -1,0 +1,308 @@
+"""Jobs: units of background work on named queues, and the state machine that each goes through.
+
+pending ──claim──▶ processing ──▶ completed
+   ▲                   │ ├──error──▶ pending again, later; after max_retries: failed
+   ├──answer── paused ◀┘ (asks a human)
+   └──retry by hand── failed          any of pending, processing, paused ──cancel──▶ cancelled
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import IntEnum, StrEnum
+from typing import assert_never
+
+from hymical.domain.errors import InvalidValue, UnknownJobType
+from hymical.domain.ids import JobId
+from hymical.domain.leases import JobLease
+from hymical.domain.retries import backoff
+
+Json = Mapping[str, object]
+"""An object of JSON: what a payload, a checkpoint and a result are."""
+
+MAX_LOST_IN_A_ROW = 5
+"""A job whose worker was lost that often in a row ends, so that one that kills its worker cannot loop."""
+
+LONGEST_ERROR = 2_000
+LONGEST_ANSWER = 10_000
+_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
+
+
+class JobState(StrEnum):
+    PENDING = "pending"
+    PROCESSING = "processing"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+FINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
+"""States that end a job; of these only a failed one can be retried, by hand."""
+
+
+class Priority(IntEnum):
+    """Of the jobs that are due on one queue, those with the lower number start first."""
+
+    URGENT = 1
+    HIGH = 2
+    NORMAL = 3
+    LOW = 4
+
+
+class JobFailure(StrEnum):
+    """Why a job failed."""
+
+    EXHAUSTED = "exhausted"
+    GAVE_UP = "gave_up"
+    UNKNOWN_TYPE = "unknown_type"
+    INVALID_PAYLOAD = "invalid_payload"
+    WORKER_LOST = "worker_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a job asks a person. No `choices`: any text will do.
+
+    `key` names the question within its job; the answer is found under it. Once `deadline` has passed since the
+    pause, `default` is the answer.
+
+    Raises:
+        InvalidValue: a deadline without a default, or a default that is none of the choices.
+    """
+
+    key: str
+    text: str
+    choices: tuple[str, ...] = ()
+    deadline: timedelta | None = None
+    default: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.key):
+            raise InvalidValue("key", "must be a name of at most 63 of a-z, 0-9, _, . and -")
+        if (self.deadline is None) != (self.default is None):
+            raise InvalidValue("deadline", "needs a default answer, and a default answer needs a deadline")
+        if self.default is not None:
+            self.check(self.default)
+
+    def check(self, text: str) -> str:
+        """The answer as it is to be stored. Raises `InvalidValue` for one that does not fit."""
+        if self.choices and text not in self.choices:
+            raise InvalidValue("answer", f"must be one of: {', '.join(self.choices)}")
+        if not text.strip() or len(text) > LONGEST_ANSWER or "\0" in text:
+            raise InvalidValue("answer", f"must be a text of 1 to {LONGEST_ANSWER} characters without NUL")
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """`by` is the id of the key that was used, or `default` when the deadline passed."""
+
+    text: str
+    by: str
+    at: datetime
+
+
+BY_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobType:
+    """A kind of work, by name. `max_retries` and `timeout` of None mean the operator's default and no end.
+
+    `version` is that of its payload; it is stored with each job.
+    """
+
+    name: str
+    queue: str
+    version: int = 1
+    priority: Priority = Priority.NORMAL
+    max_retries: int | None = None
+    timeout: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        for name in (self.name, self.queue):
+            if not _NAME.fullmatch(name):
+                raise InvalidValue("name", f"{name!r} must be a name of at most 63 of a-z, 0-9, _, . and -")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job to enqueue. `run_at` of None is at once, by the database's clock.
+
+    Of the jobs of one type that have not ended, no two have the same `unique_key`.
+    """
+
+    id: JobId
+    queue: str
+    type: str
+    version: int
+    payload: Json
+    priority: Priority
+    max_retries: int
+    run_at: datetime | None = None
+    unique_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCatalog:
+    """Every type of job that this build knows, by name; `max_retries` is for those that set none."""
+
+    types: Mapping[str, JobType]
+    max_retries: int
+
+    def job(
+        self,
+        name: str,
+        payload: Json,
+        *,
+        id: JobId,
+        run_at: datetime | None = None,
+        unique_key: str | None = None,
+        priority: Priority | None = None,
+    ) -> NewJob:
+        """A new job of a type, on that type's queue. Raises `UnknownJobType`."""
+        if name not in self.types:
+            raise UnknownJobType(name)
+        kind = self.types[name]
+        return NewJob(
+            id=id,
+            queue=kind.queue,
+            type=kind.name,
+            version=kind.version,
+            payload=payload,
+            priority=kind.priority if priority is None else priority,
+            max_retries=self.max_retries if kind.max_retries is None else kind.max_retries,
+            run_at=run_at,
+            unique_key=unique_key,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as its worker holds it.
+
+    `claim_count` numbers every claim ever made; `retry_count` is what `max_retries` is measured against.
+    `answers` are those given so far, by the key of their question; `checkpoint` is what the handler saved last.
+    """
+
+    id: JobId
+    queue: str
+    type: str
+    version: int
+    payload: Json
+    priority: Priority
+    claim_count: int
+    retry_count: int
+    max_retries: int
+    lost_in_a_row: int
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    checkpoint: Json | None = None
+    lease: JobLease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The work is done; `result` is kept for whoever asks."""
+
+    result: Json | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryLater:
+    """Not now: run again once `after` has passed, without spending a retry."""
+
+    after: timedelta
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectGone:
+    """What the job was about is not there any more: done, nothing to retry."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """It cannot be done, and trying again would not help."""
+
+    error: str
+    reason: JobFailure = JobFailure.GAVE_UP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskHuman:
+    """Wait for a person; the handler runs again with the answer."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errored:
+    """An unexpected exception, or a timeout: tried again while retries last."""
+
+    error: str
+
+
+Ending = Finished | RetryLater | SubjectGone | GiveUp | AskHuman
+"""How a handler says that it ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    result: Json | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """Pending again, due once `delay` has passed by the database's clock."""
+
+    delay: timedelta
+    spends: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    reason: JobFailure
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    question: Question
+
+
+Settlement = Completed | Later | Failed | Paused
+
+
+def settle(job: Job, ending: Ending | Errored, dice: float) -> Settlement:
+    """The next state of a job. Total, pure, and the only place that decides. `dice` is a number in [0, 1)."""
+    match ending:
+        case Finished(result=result):
+            return Completed(result=result)
+        case SubjectGone(what=what):
+            return Completed(result={"gone": what})
+        case RetryLater(after=after, why=why):
+            return Later(delay=max(after, timedelta(0)), spends=False, error=why and why[:LONGEST_ERROR])
+        case GiveUp(error=error, reason=reason):
+            return Failed(reason=reason, error=error[:LONGEST_ERROR])
+        case AskHuman(question=question):
+            return Paused(question=question)
+        case Errored(error=error) if job.retry_count < job.max_retries:
+            return Later(delay=backoff(job.retry_count + 1, dice), spends=True, error=error[:LONGEST_ERROR])
+        case Errored(error=error):
+            return Failed(reason=JobFailure.EXHAUSTED, error=error[:LONGEST_ERROR])
+        case _:
+            assert_never(ending)
+
+
+def lost_for_good(job: Job) -> Failed | None:
+    """How a job ends whose workers were lost too often in a row; None while it may still be run."""
+    if job.lost_in_a_row < MAX_LOST_IN_A_ROW:
+        return None
+    return Failed(
+        reason=JobFailure.WORKER_LOST, error=f"its worker was lost {job.lost_in_a_row} times in a row"
+    )
