@@ -203,7 +203,7 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         status=422,
         code="invalid_request",
         title="The job's payload does not fit its type",
-        detail=error.flaw,
+        detail=f"Change the payload: {error.flaw}.",
     ),
     errors.JobLost: lambda _: Problem(
         status=409,
