@@ -11,6 +11,7 @@ import pytest
 from hymical.application.forms import AcceptPosts, ChangeForm, DeleteForm, MarkGood
 from hymical.domain.errors import (
     EmptySubmission,
+    FieldValueTooLong,
     FormNotEmpty,
     IdempotencyConflict,
     InvalidIdempotencyKey,
@@ -21,10 +22,12 @@ from hymical.domain.errors import (
     OriginNotAllowed,
     PostRefused,
     RateLimited,
+    TooManyFields,
 )
 from hymical.domain.forms import PostedForm, Receipt
 from hymical.domain.ids import FormId
-from hymical.domain.limits import IntakeLimits, RateLimit, RateLimits
+from hymical.domain.limits import FormLimits, IntakeLimits, RateLimit, RateLimits, tightened
+from hymical.ports.forms import SubmissionFilter
 from tests.builders import LEASE, a_new_form, ids
 from tests.worlds import World
 
@@ -58,7 +61,8 @@ async def accepted(world: World, *posts: PostedForm) -> list[Receipt]:
 
 
 async def stored(world: World, *, spam: bool = False) -> int:
-    return len(await world.submissions.page(form_id=None, spam=spam, before=None, limit=100))
+    page = await world.submissions.page(SubmissionFilter(spam=spam), behind=None, limit=100, looks=100)
+    return len(page.submissions)
 
 
 async def owed(world: World) -> int:
@@ -66,7 +70,9 @@ async def owed(world: World) -> int:
 
 
 async def change(world: World, **changes: Any) -> None:
-    await ChangeForm(forms=world.forms, transactions=world.transactions)(CONTACT, changes)
+    await ChangeForm(forms=world.forms, transactions=world.transactions, limits=IntakeLimits())(
+        CONTACT, changes
+    )
 
 
 def with_key(key: str, post: PostedForm = POST) -> PostedForm:
@@ -382,3 +388,116 @@ async def test_a_form_that_holds_submissions_is_not_deleted_and_an_empty_one_is(
         await world.destinations.get(destination.id)
     with pytest.raises(NotFound):
         await delete(CONTACT)
+
+
+ONE_AN_HOUR = RateLimit(requests=1, window=timedelta(hours=1))
+FOUR_AN_HOUR = RateLimit(requests=4, window=timedelta(hours=1))
+
+
+async def test_whatever_a_post_is_refused_for_it_is_told_what_is_left_of_its_limit(world: World) -> None:
+    await world.forms.add(replace(a_new_form(), allowed_origins=("https://example.com",)))
+    await accept(world, with_key("taken"))
+    posts = [
+        replace(POST, form_id=FormId("nowhere")),
+        replace(POST, refusal=MalformedBody("a flaw")),
+        replace(POST, pairs=()),
+        replace(POST, origin="https://example.org"),
+        replace(with_key("taken"), pairs=(("other", "content"),)),
+        POST,
+        POST,
+    ]
+
+    answers = await accept(
+        world,
+        *(replace(post, source=b"s" * 32) for post in posts),
+        rate_limits=RateLimits(source=RateLimit(requests=6, window=timedelta(hours=1))),
+    )
+
+    assert [isinstance(answer, Receipt) for answer in answers] == [False] * 5 + [True, False]
+    standings = [answer.standing for answer in answers]
+    assert [one and (one.remaining, one.allowed) for one in standings] == [
+        *((left, True) for left in (5, 4, 3, 2, 1, 0)),
+        (0, False),
+    ]
+    assert isinstance(answers[6], RateLimited)
+    assert standings[6]
+    assert answers[6].retry_after == standings[6].retry_after
+
+
+async def test_a_post_that_its_form_s_limit_refuses_is_told_of_that_one(world: World) -> None:
+    await world.forms.add(a_new_form())
+    limits = RateLimits(source=FOUR_AN_HOUR, form=ONE_AN_HOUR)
+    post = replace(POST, source=b"s" * 32)
+
+    accepted_one, refused = await accept(world, post, with_key("k", post), rate_limits=limits)
+
+    assert accepted_one.standing
+    assert (accepted_one.standing.limit, accepted_one.standing.remaining) == (FOUR_AN_HOUR, 3)
+    assert refused.standing
+    assert (refused.standing.limit, refused.standing.retry_after) == (ONE_AN_HOUR, timedelta(hours=1))
+
+
+async def test_without_limits_nothing_is_told_of_them(world: World) -> None:
+    await world.forms.add(a_new_form())
+
+    answers = await accept(world, POST, replace(POST, pairs=()))
+
+    assert [answer.standing for answer in answers] == [None, None]
+
+
+@pytest.mark.parametrize("own", [ONE_AN_HOUR, FOUR_AN_HOUR])
+async def test_a_form_s_own_rate_limit_takes_the_place_of_the_operator_s_wider_or_tighter(
+    world: World, own: RateLimit
+) -> None:
+    await world.forms.add(replace(a_new_form(), limits=FormLimits(rate_limit=own)))
+    operators = RateLimits(form=RateLimit(requests=2, window=timedelta(hours=1)))
+
+    answers = await accept(world, *(with_key(f"{n}") for n in range(6)), rate_limits=operators)
+
+    assert sum(isinstance(answer, Receipt) for answer in answers) == own.requests
+
+
+async def test_where_limits_are_switched_off_a_form_s_own_is_too(world: World) -> None:
+    await world.forms.add(replace(a_new_form(), limits=FormLimits(rate_limit=ONE_AN_HOUR)))
+
+    assert len(await accepted(world, *(with_key(f"{n}") for n in range(6)))) == 6
+
+
+async def test_a_limit_that_was_widened_is_not_held_shut_by_what_was_spent_of_the_narrow_one(
+    world: World,
+) -> None:
+    a_day = RateLimit(requests=1, window=timedelta(days=1))
+    a_second = RateLimit(requests=1, window=timedelta(seconds=1))
+    operators = RateLimits(source=a_day, form=a_day)
+    post = replace(POST, source=b"s" * 32)
+    await world.forms.add(a_new_form())
+    await accept(world, post, rate_limits=operators)
+
+    await change(world, limits=FormLimits(rate_limit=a_second))
+    (answer,) = await accept(world, post, rate_limits=RateLimits(source=a_second, form=a_day))
+
+    assert isinstance(answer, Receipt)
+
+
+async def test_a_form_s_limits_hold_its_posts_though_the_operator_s_became_tighter(world: World) -> None:
+    await world.forms.add(replace(a_new_form(), limits=FormLimits(max_fields=90, max_field_value_length=3)))
+    long, many = (("a", "four"),), tuple(("a", "b") for _ in range(91))
+
+    answers = await accept(world, replace(POST, pairs=long), replace(POST, pairs=many))
+
+    assert [type(answer) for answer in answers] == [FieldValueTooLong, TooManyFields]
+    limits = tightened(IntakeLimits(max_fields=50), FormLimits(max_fields=90))
+    assert limits == IntakeLimits(max_fields=50)
+
+
+async def test_a_form_is_renamed_although_its_limits_are_wider_than_the_operator_s_by_now(
+    world: World,
+) -> None:
+    await world.forms.add(replace(a_new_form(), limits=FormLimits(max_fields=1_000)))
+
+    await change(world, name="Renamed")
+    with pytest.raises(InvalidValue):
+        await change(world, limits=FormLimits(max_fields=999))
+
+    form = await world.forms.get(CONTACT)
+    assert (form.name, form.limits.max_fields) == ("Renamed", 1_000)

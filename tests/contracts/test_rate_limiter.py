@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 
 from hymical.domain.errors import RateLimited
-from hymical.domain.ids import FormId
 from hymical.domain.limits import RateLimit, Standing
-from hymical.ports.limits import Asked, Bucket, Decision, form_key
+from hymical.ports.limits import Asked, Bucket, Decision
 from tests.worlds import World, memory_world
 
 SECOND = timedelta(seconds=1)
@@ -18,7 +17,7 @@ THREE = RateLimit(requests=3, window=timedelta(seconds=30))
 MANY = RateLimit(requests=1_000_000, window=timedelta(days=365))
 
 ZOE, MAX = b"z" * 32, b"m" * 32
-CONTACT, ORDERS = form_key(FormId("contact")), form_key(FormId("orders"))
+CONTACT, ORDERS = b"form:contact", b"form:orders"
 
 
 def post(

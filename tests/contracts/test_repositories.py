@@ -1,5 +1,6 @@
 """What the repositories of forms, submissions, destinations and keys promise, and transactions over them."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -7,7 +8,10 @@ import pytest
 from hymical.domain.errors import AlreadyExists, NotFound
 from hymical.domain.ids import DestinationId, FormId, KeyId, SubmissionId
 from hymical.domain.keys import NewKey
+from hymical.domain.limits import FormLimits, RateLimit
+from hymical.ports.forms import SubmissionFilter, SubmissionPlace
 from tests.builders import a_new_destination, a_new_form, a_submission, ids
+from tests.clocks import START
 from tests.worlds import World
 
 
@@ -72,11 +76,119 @@ async def test_submissions_are_listed_the_newest_first(world: World) -> None:
     new = [a_submission("one"), a_submission("two"), a_submission("one")]
     await world.submissions.add(new)
 
-    everything = await world.submissions.page(form_id=None, spam=False, before=None, limit=10)
-    of_one = await world.submissions.page(form_id=FormId("one"), spam=False, before=new[2].id, limit=10)
+    everything = await world.submissions.page(SubmissionFilter(), behind=None, limit=10, looks=10)
+    of_one = await world.submissions.page(
+        SubmissionFilter(form_id=FormId("one")),
+        behind=SubmissionPlace(received_at=new[2].received_at, id=new[2].id),
+        limit=10,
+        looks=10,
+    )
 
-    assert list(everything) == new[::-1]
-    assert list(of_one) == [new[0]]
+    assert list(everything.submissions) == new[::-1]
+    assert list(of_one.submissions) == [new[0]]
+    assert (everything.end, of_one.end) == (None, None)
+
+
+async def test_the_order_of_submissions_is_that_of_the_database_s_time_and_not_of_ids(world: World) -> None:
+    await world.forms.add(a_new_form())
+    late = a_submission(at=START + timedelta(hours=1))
+    early = a_submission(at=START)
+    assert late.id < early.id
+    await world.submissions.add([late, early])
+
+    page = await world.submissions.page(SubmissionFilter(), behind=None, limit=1, looks=10)
+
+    assert list(page.submissions) == [late]
+    assert page.end == SubmissionPlace(received_at=late.received_at, id=late.id)
+    rest = await world.submissions.page(SubmissionFilter(), behind=page.end, limit=1, looks=10)
+    assert list(rest.submissions) == [early]
+
+
+async def test_submissions_are_found_by_when_they_were_received_both_ends_left_out(world: World) -> None:
+    await world.forms.add(a_new_form())
+    new = [a_submission(at=START + timedelta(hours=hours)) for hours in range(5)]
+    await world.submissions.add(new)
+
+    page = await world.submissions.page(
+        SubmissionFilter(received_after=START, received_before=START + timedelta(hours=4)),
+        behind=None,
+        limit=10,
+        looks=10,
+    )
+
+    assert list(page.submissions) == new[3:0:-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        *((text, 1) for text in ("zoe", "ZOE@", "ärger", "ÄRGER", "名", "100%_", "stadt", "%", "r\nu")),
+        *((text, 0) for text in ("_o", "zoe%", '", "', "\\n", "[")),
+    ],
+)
+async def test_text_is_found_in_names_and_values_capital_or_not_and_means_itself(
+    world: World, text: str, found: int
+) -> None:
+    await world.forms.add(a_new_form())
+    fields = (("email", ("first", "Zoe@example.com")), ("Stadt", ("Ärger\nund",)), ("名前", ("100%_", "")))
+    await world.submissions.add([a_submission(fields=fields), a_submission(fields=(("other", ("x",)),))])
+
+    page = await world.submissions.page(SubmissionFilter(text=text), behind=None, limit=10, looks=10)
+
+    assert len(page.submissions) == found
+
+
+async def test_a_page_ends_where_it_has_looked_at_enough_and_the_walk_finds_everything_once(
+    world: World,
+) -> None:
+    await world.forms.add(a_new_form())
+    new = [a_submission(fields=(("n", (f"<{number}>",)),)) for number in range(30)]
+    wanted = [new[3], new[4], new[29]]
+    for one in wanted:
+        new[new.index(one)] = replace(one, fields=(("n", ("needle",)),))
+    await world.submissions.add(new)
+
+    found, sizes, behind = [], [], None
+    while True:
+        page = await world.submissions.page(SubmissionFilter(text="Needle"), behind=behind, limit=1, looks=10)
+        found += [one.id for one in page.submissions]
+        sizes.append(len(page.submissions))
+        behind = page.end
+        if behind is None:
+            break
+
+    assert found == [one.id for one in reversed(wanted)]
+    # the first has looked at ten, the second too, the third is full, and the last two look at the rest
+    assert sizes == [1, 0, 1, 1]
+
+
+async def test_a_flood_of_spam_is_walked_over_in_pages_that_end(world: World) -> None:
+    await world.forms.add(a_new_form())
+    good = a_submission()
+    spam = [replace(a_submission(), is_spam=True) for _ in range(7)]
+    await world.submissions.add([good, *spam])
+
+    first = await world.submissions.page(SubmissionFilter(), behind=None, limit=5, looks=5)
+    second = await world.submissions.page(SubmissionFilter(), behind=first.end, limit=5, looks=5)
+
+    assert (list(first.submissions), list(second.submissions), second.end) == ([], [good], None)
+
+
+async def test_a_form_keeps_its_limits_and_the_intake_knows_them(world: World) -> None:
+    limits = FormLimits(
+        max_fields=3,
+        max_field_name_length=10,
+        max_field_value_length=20,
+        rate_limit=RateLimit(requests=5, window=timedelta(hours=1)),
+    )
+    form = await world.forms.add(replace(a_new_form(), limits=limits))
+    assert form.limits == limits
+    assert (await world.forms.intake({form.id}, ())).intakes[form.id].form == form
+
+    async with world.transactions.begin():
+        await world.forms.save(replace(await world.forms.lock(form.id), limits=FormLimits(max_fields=2)))
+
+    assert (await world.forms.get(form.id)).limits == FormLimits(max_fields=2)
 
 
 async def test_fields_keep_their_order_and_every_character(world: World) -> None:

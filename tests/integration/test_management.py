@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from tests.receivers import Receiver, answer
 from tests.site import Site, until
 
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+NO_LIMITS = dict.fromkeys(["max_fields", "max_field_name_length", "max_field_value_length", "rate_limit"])
 NO_SUCH_ID = "dlv_00000000000000000000000000"
 
 
@@ -41,6 +43,7 @@ def test_a_form_is_created_shown_and_listed(site: Site) -> None:
         "allowed_origins": [],
         "honeypot_field": None,
         "duplicate_window_seconds": None,
+        "limits": NO_LIMITS,
         "created_at": created["created_at"],
     }
     assert INSTANT.fullmatch(created["created_at"])
@@ -406,13 +409,137 @@ def test_a_submission_is_shown_with_its_fields_in_order(site: Site) -> None:
         "/deliveries?submission_id=a%20b",
         "/submissions?form_id=%FF",
         "/submissions?cursor=" + "a" * 65,
+        "/submissions?cursor=sub_00000000000000000000000000",
+        "/submissions?cursor=" + "9" * 18 + "-sub_0",
+        "/submissions?received_after=yesterday",
+        "/submissions?received_after=2026-11-29",
+        "/submissions?received_after=2026-11-29T12:00:00",
+        "/submissions?received_before=2026-02-30T12:00:00Z",
+        "/submissions?received_before=2026-11-29T12:00:00+01:00",
+        "/submissions?q=",
+        "/submissions?q=%00",
+        "/submissions?q=" + "a" * 201,
+        "/submissions?spam=maybe",
+        "/submissions?from=2026-11-29T12:00:00Z",
+        "/deliveries?status=failed",
+        "/workers?limit=1",
+        "/forms?caf%C3%A9=1",
         "/forms?cursor=A",
     ],
 )
 def test_a_query_that_makes_no_sense_is_refused_and_the_parameter_named(site: Site, query: str) -> None:
     refusal = problem(site.management.get(query), 422, "invalid_request")
     (error,) = refusal["errors"]
-    assert error["field"] == query.partition("?")[2].partition("=")[0]
+    assert error["field"] == unquote(query.partition("?")[2].partition("=")[0])
+
+
+def test_a_parameter_that_nothing_knows_is_refused_and_those_that_are_known_named(site: Site) -> None:
+    refusal = problem(site.management.get("/submissions?since=2026"), 422, "invalid_request")
+    assert refusal["detail"] == (
+        "since is not known here; known are form_id, spam, received_after, received_before, q, limit, cursor."
+    )
+    refusal = problem(site.management.post("/forms?dry_run=true", json={}), 422, "invalid_request")
+    assert refusal["detail"] == "dry_run is not known here: none is."
+    refusal = problem(site.management.get("/forms?%00%E2%80%AE=1"), 422, "invalid_request")
+    assert refusal["errors"][0]["field"] == "\N{REPLACEMENT CHARACTER}" * 2
+    assert site.management.get("/deliveries?state=failed&limit=1").status_code == 200
+    assert site.management.get("/submissions?since=1", headers={"authorization": ""}).status_code == 401
+
+
+def test_submissions_are_found_by_time_and_by_text(site: Site) -> None:
+    site.make_form(form_id="searched")
+    ids = [site.post({"Name": f"Zoë {number}"}, form_id="searched") for number in range(3)]
+    middle = site.read(f"/submissions/{ids[1]}")["received_at"]
+
+    def found(**parameters: str) -> list[str]:
+        return [one["id"] for one in site.read("/submissions", form_id="searched", **parameters)["items"]]
+
+    assert found(received_after=middle) == ids[2:]
+    assert found(received_before=middle) == ids[:1]
+    assert found(received_after="2020-01-01T00:00:00+14:00", received_before=middle) == ids[:1]
+    assert found(received_after="0001-01-01T00:00:00+23:59") == ids[::-1]
+    assert found(received_before="9999-12-31T23:59:59-23:59") == ids[::-1]
+    assert found(q="zoë 1") == [ids[1]]
+    assert found(q="NAME") == ids[::-1]
+    assert found(q="zoe 1") == []
+
+
+@pytest.mark.parametrize("depth", [1_000, 100_000])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/forms"), ("PATCH", "/forms/deep"), ("POST", "/destinations/dst_0/rotate-secret")],
+)
+def test_json_that_is_nested_too_deeply_is_no_failure_of_ours(
+    site: Site, method: str, path: str, depth: int
+) -> None:
+    answer = site.management.request(
+        method, path, content="[" * depth + "]" * depth, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code in {400, 422}
+    assert answer.json()["code"] == "invalid_request"
+
+
+@pytest.mark.parametrize("until", ["5", '"2026-11-29"', '"tomorrow"', "[]", "{}", "true", "1e400"])
+def test_an_instant_that_is_none_is_no_failure_of_ours(site: Site, until: str) -> None:
+    answer = site.management.post(
+        "/destinations/dst_0/rotate-secret",
+        content=f'{{"previous_valid_until": {until}}}',
+        headers={"content-type": "application/json"},
+    )
+    assert answer.status_code in {400, 422}
+
+
+def test_a_form_has_limits_of_its_own_that_are_replaced_as_a_whole_and_never_wider(site: Site) -> None:
+    limits = {
+        "max_fields": 2,
+        "max_field_name_length": 5,
+        "max_field_value_length": 7,
+        "rate_limit": {"requests": 10, "window_seconds": 60},
+    }
+    site.create("/forms", {"id": "tight", "name": "Tight", "limits": limits})
+    assert site.read("/forms/tight")["limits"] == limits
+    for fields, code in (
+        ({"a": ["1", "2", "3"]}, "too_many_fields"),
+        ({"longer": "1"}, "field_name_too_long"),
+        ({"short": "12345678"}, "field_value_too_long"),
+    ):
+        assert site.public.post("/f/tight", data=fields).json()["code"] == code
+    site.post({"short": ["1234567", "1"]}, form_id="tight")
+
+    refusal = site.management.patch("/forms/tight", json={"limits": {"max_fields": 101}})
+    refused = problem(refusal, 422, "invalid_request")
+    assert refused["errors"] == [
+        {"field": "limits.max_fields", "detail": "must be at most 100, as FORMS_MAX_FIELDS says."}
+    ]
+    assert site.read("/forms/tight")["limits"] == limits
+
+    site.management.patch("/forms/tight", json={"limits": {"max_fields": 1}})
+    assert site.read("/forms/tight")["limits"] == NO_LIMITS | {"max_fields": 1}
+    site.management.patch("/forms/tight", json={"name": "Wide"})
+    assert site.read("/forms/tight")["limits"] == NO_LIMITS | {"max_fields": 1}
+    site.management.patch("/forms/tight", json={"limits": None})
+    assert site.read("/forms/tight")["limits"] == NO_LIMITS
+
+
+@pytest.mark.parametrize(
+    ("limits", "field"),
+    [
+        ({"max_fields": 0}, "max_fields"),
+        ({"max_field_name_length": 129}, "limits.max_field_name_length"),
+        ({"max_field_value_length": 10**30}, "limits.max_field_value_length"),
+        ({"max_fields": True}, "max_fields"),
+        ({"max_body_bytes": 5}, "max_body_bytes"),
+        ({"rate_limit": {"requests": 0, "window_seconds": 1}}, "requests"),
+        ({"rate_limit": {"requests": 1}}, "window_seconds"),
+        ({"rate_limit": {"requests": 1, "window_seconds": 1.5}}, "window_seconds"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused_and_named(
+    site: Site, limits: dict[str, object], field: str
+) -> None:
+    answer = site.management.post("/forms", json={"id": "never-made", "name": "x", "limits": limits})
+    (error,) = problem(answer, 422, "invalid_request")["errors"]
+    assert error["field"].endswith(field)
 
 
 @pytest.mark.parametrize("path", ["/forms/{}", "/destinations/{}", "/submissions/{}", "/deliveries/{}"])

@@ -109,6 +109,38 @@ async def test_posts_that_are_refused_spend_the_source_s_budget_and_proxies_are_
     assert not any(b"203.0.113.7" in key or b"\xcb\x00\x71\x07" in key for (key,) in keys)
 
 
+async def test_every_refusal_that_spent_of_the_budget_says_what_is_left_of_it(site: Site) -> None:
+    site.configure(rate_limit_enabled="true", rate_limit_ip_requests="7", rate_limit_ip_window_seconds="7h")
+    site.configure(max_body_bytes="100")
+    site.start_api()
+    site.make_form()
+    site.make_form(form_id="closed", is_active=False)
+    site.make_form(form_id="guarded")
+    site.management.patch("/forms/guarded", json={"allowed_origins": [ORIGIN]})
+    urlencoded = {"content-type": "application/x-www-form-urlencoded"}
+
+    answers = [
+        site.public.post("/f/nowhere", data={"a": "1"}),
+        site.public.post("/f/closed", data={"a": "1"}),
+        site.public.post("/f/guarded", data={"a": "1"}, headers={"origin": "https://elsewhere.example"}),
+        site.public.post("/f/contact", content=b"a" * 101, headers=urlencoded),
+        site.public.post("/f/contact", content=b"a", headers={"content-type": "text/plain"}),
+        site.public.post("/f/contact", content=b"a=%FF", headers={**urlencoded, "accept": "text/html"}),
+        site.public.post("/f/contact", data={"_next": "1"}),
+        site.public.post("/f/contact", data={"a": "1"}),
+    ]
+
+    assert [one.status_code for one in answers] == [404, 409, 403, 413, 415, 400, 422, 429]
+    assert [one.headers["ratelimit-remaining"] for one in answers] == [*"6543210", "0"]
+    assert {one.headers["ratelimit-limit"] for one in answers} == {"7"}
+    # the bucket is full again after as many hours as posts were made, and the wait is a share of it
+    assert all(
+        0 <= 3600 * n - int(one.headers["ratelimit-reset"]) < 60 for n, one in enumerate(answers[:7], 1)
+    )
+    assert 3540 < int(answers[7].headers["retry-after"]) <= 3600
+    assert "ratelimit-limit" not in site.public.get("/f/contact").headers
+
+
 async def test_a_bot_is_answered_like_anybody_and_its_post_is_delivered_once_it_is_marked_good(
     site: Site,
 ) -> None:

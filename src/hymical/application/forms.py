@@ -23,12 +23,19 @@ from hymical.domain.forms import (
     repetition_lock,
 )
 from hymical.domain.ids import FormId, SubmissionId
-from hymical.domain.limits import IntakeLimits, RateLimits
+from hymical.domain.limits import IntakeLimits, RateLimits, Standing, check_within
 from hymical.domain.messages import submission_message
 from hymical.ports.deliveries import DeliveryQueue
-from hymical.ports.forms import FormRepository, IntakeDesk, SubmissionRepository
+from hymical.ports.forms import (
+    FormRepository,
+    IntakeDesk,
+    SubmissionFilter,
+    SubmissionPage,
+    SubmissionPlace,
+    SubmissionRepository,
+)
 from hymical.ports.ids import Ids
-from hymical.ports.limits import Asked, Bucket, Decision, RateLimiter, form_key
+from hymical.ports.limits import Asked, Bucket, Decision, RateLimiter
 from hymical.ports.transactions import Transactions
 
 
@@ -70,7 +77,7 @@ class AcceptPosts:
             )
             new: list[Submission] = []
             answers: list[Receipt | PostRefused] = []
-            for post, one, decision in zip(posts, judged, decisions, strict=True):
+            for post, one in zip(posts, judged, strict=True):
                 if isinstance(one, PostRefused):
                     answers.append(one)
                     continue
@@ -85,26 +92,32 @@ class AcceptPosts:
                     told = receipt(one, continue_at)
                 else:
                     told = receipt_of_earlier(earlier, one.form_id, continue_at)
-                answers.append(replace(told, standing=decision.source))
+                answers.append(told)
             await self._store(new, desk)
-        return answers
+        return [
+            _standing(answer, decision.standing) for answer, decision in zip(answers, decisions, strict=True)
+        ]
 
     async def _spend(self, posts: Sequence[PostedForm], desk: IntakeDesk) -> Sequence[Decision]:
-        of_source, of_form = self.rate_limits.source, self.rate_limits.form
-        if of_source is None and of_form is None:
+        of_source = self.rate_limits.source
+        if of_source is None and self.rate_limits.form is None:
             return [Decision()] * len(posts)
         return await self.limiter.spend(
             [
                 Asked(
-                    source=Bucket(key=post.source, limit=of_source) if of_source and post.source else None,
-                    # an id that was made up gets no bucket of its own
-                    form=Bucket(key=form_key(post.form_id), limit=of_form)
-                    if of_form and post.form_id in desk.intakes
-                    else None,
+                    source=Bucket.of_source(post.source, of_source) if of_source and post.source else None,
+                    form=self._form_bucket(post.form_id, desk),
                 )
                 for post in posts
             ]
         )
+
+    def _form_bucket(self, form_id: FormId, desk: IntakeDesk) -> Bucket | None:
+        intake = desk.intakes.get(form_id)
+        if intake is None or self.rate_limits.form is None:
+            # an id that was made up gets no bucket of its own
+            return None
+        return Bucket.of_form(form_id, intake.form.limits.rate_limit or self.rate_limits.form)
 
     def _judge(self, post: PostedForm, desk: IntakeDesk) -> Submission | PostRefused:
         intake = desk.intakes.get(post.form_id)
@@ -139,6 +152,13 @@ class AcceptPosts:
             await self.queue.owe(messages, owed)
 
 
+def _standing(answer: Receipt | PostRefused, standing: Standing | None) -> Receipt | PostRefused:
+    if isinstance(answer, Receipt):
+        return replace(answer, standing=standing)
+    answer.standing = standing
+    return answer
+
+
 class _Repetitions:
     """What posts of one batch repeat: a stored submission, or one of the same batch."""
 
@@ -160,11 +180,18 @@ class _Repetitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateForm:
-    """Opens a public address for posts. Raises `AlreadyExists` when the id is taken."""
+    """Opens a public address for posts.
+
+    Raises:
+        AlreadyExists: the id is taken.
+        InvalidValue: it asks for more than the operator's limits.
+    """
 
     forms: FormRepository
+    limits: IntakeLimits
 
     async def __call__(self, form: NewForm) -> Form:
+        check_within(form.limits, self.limits)
         return await self.forms.add(form)
 
 
@@ -192,10 +219,13 @@ class ChangeForm:
 
     forms: FormRepository
     transactions: Transactions
+    limits: IntakeLimits
 
     async def __call__(self, form_id: FormId, changes: Mapping[str, Any]) -> Form:
         async with self.transactions.begin():
             form = replace(await self.forms.lock(form_id), **changes)
+            if "limits" in changes:
+                check_within(form.limits, self.limits)
             await self.forms.save(form)
         return form
 
@@ -259,11 +289,12 @@ class EraseSubmission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListSubmissions:
-    """The newest first: spam, or what is not."""
+    """The newest first; a page looks at `looks` of them at most, whatever is searched for."""
 
     submissions: SubmissionRepository
+    looks: int = 2_000
 
     async def __call__(
-        self, *, form_id: FormId | None, spam: bool, before: str | None, limit: int
-    ) -> Sequence[Submission]:
-        return await self.submissions.page(form_id=form_id, spam=spam, before=before, limit=limit)
+        self, which: SubmissionFilter, *, behind: SubmissionPlace | None, limit: int
+    ) -> SubmissionPage:
+        return await self.submissions.page(which, behind=behind, limit=limit, looks=self.looks)

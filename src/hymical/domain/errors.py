@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hymical.domain.limits import Standing
 
 
 class HymicalError(Exception):
@@ -9,7 +13,12 @@ class HymicalError(Exception):
 
 
 class PostRefused(HymicalError):
-    """A post to a form was not accepted; nothing of it is stored."""
+    """A post to a form was not accepted; nothing of it is stored.
+
+    `standing` is how the rate limit stands that it has spent of, if it has.
+    """
+
+    standing: "Standing | None" = None
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from hymical.domain.errors import (
     TooManyFields,
 )
 from hymical.domain.ids import FormId, SubmissionId
-from hymical.domain.limits import IntakeLimits, Standing
+from hymical.domain.limits import OPERATORS, FormLimits, IntakeLimits, Standing, tightened
 from hymical.domain.origins import origin_of
 
 Fields = tuple[tuple[str, tuple[str, ...]], ...]
@@ -53,6 +53,7 @@ class Form:
     allowed_origins: tuple[str, ...] = ()
     honeypot_field: str | None = None
     duplicate_window: timedelta | None = None
+    limits: FormLimits = OPERATORS
     created_at: datetime
 
     def __post_init__(self) -> None:
@@ -76,6 +77,7 @@ class NewForm:
     allowed_origins: tuple[str, ...] = ()
     honeypot_field: str | None = None
     duplicate_window: timedelta | None = None
+    limits: FormLimits = OPERATORS
 
     def __post_init__(self) -> None:
         if not is_form_id(self.id):
@@ -164,7 +166,7 @@ def check_form(
     duplicate_window: timedelta | None,
 ) -> None:
     """Raises `InvalidValue` for the first rule that is broken."""
-    if not 1 <= len(name) <= _LONGEST_FORM_NAME or not _storable(name):
+    if not 1 <= len(name) <= _LONGEST_FORM_NAME or not is_storable(name):
         raise InvalidValue(
             "name", f"must be 1 to {_LONGEST_FORM_NAME} characters, without NUL or lone surrogates"
         )
@@ -212,7 +214,7 @@ def accept(
         raise InvalidIdempotencyKey
     honeypots = {_HONEYPOT, form.honeypot_field}
     kept = [pair for pair in post.pairs if pair[0] != _NEXT and pair[0] not in honeypots]
-    fields = _fields(kept, limits)
+    fields = _fields(kept, tightened(limits, form.limits))
     fingerprint = hashlib.sha256(repr((form.id, fields)).encode("utf-8", "surrogatepass")).digest()
     window = duplicate_window if form.duplicate_window is None else form.duplicate_window
     by_itself = post.idempotency_key is None and post.visitor is not None and window > timedelta(0)
@@ -302,7 +304,7 @@ def _fields(pairs: Sequence[tuple[str, str]], limits: IntakeLimits) -> Fields:
             raise InvalidFieldName(quoted(name))
         if len(name) > limits.max_field_name_length:
             raise FieldNameTooLong(quoted(name))
-        if not _storable(value):
+        if not is_storable(value):
             raise InvalidFieldValue(quoted(name))
         if len(value) > limits.max_field_value_length:
             raise FieldValueTooLong(quoted(name))
@@ -311,9 +313,9 @@ def _fields(pairs: Sequence[tuple[str, str]], limits: IntakeLimits) -> Fields:
 
 
 def _is_name(text: str) -> bool:
-    return bool(text) and _storable(text) and not any(unicodedata.category(char) == "Cc" for char in text)
+    return bool(text) and is_storable(text) and not any(unicodedata.category(char) == "Cc" for char in text)
 
 
-def _storable(text: str) -> bool:
+def is_storable(text: str) -> bool:
     """Whether text can be kept and sent on as it is: no NUL, no lone surrogate."""
     return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))

@@ -1,8 +1,18 @@
-"""How an instant is written wherever it leaves Hymical."""
+"""How an instant is written wherever it leaves Hymical, and read where it comes in."""
 
+import re
 from datetime import UTC, datetime
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 
 
 def rfc3339(instant: datetime) -> str:
     """An aware instant in UTC with microseconds and `Z`, as in RFC 3339: `2026-11-29T12:00:00.000000Z`."""
     return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_rfc3339(text: str) -> datetime:
+    """An instant with its offset, kept to the microsecond. Raises `ValueError`, also for times that never are."""
+    if _RFC3339.fullmatch(text) is None:
+        raise ValueError("must be an RFC 3339 instant with an offset, such as 2026-11-29T12:00:00Z")
+    return datetime.fromisoformat(text.upper())

@@ -1,9 +1,14 @@
 """How much one post may hold, and how many may come."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from hymical.domain.errors import InvalidValue
+
 _SECOND = timedelta(seconds=1)
+_MOST_REQUESTS = 1_000_000
+_LONGEST_WINDOW = timedelta(days=365)
+_TIGHTENED = ("max_fields", "max_field_name_length", "max_field_value_length")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,45 @@ class RateLimit:
     def burst(self) -> timedelta:
         """How far ahead of the time a bucket may be spent."""
         return self.interval * self.requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormLimits:
+    """What a form sets for itself; None takes the operator's. Raises `InvalidValue`, naming the limit."""
+
+    max_fields: int | None = None
+    max_field_name_length: int | None = None
+    max_field_value_length: int | None = None
+    rate_limit: RateLimit | None = None
+
+    def __post_init__(self) -> None:
+        for name in _TIGHTENED:
+            own = getattr(self, name)
+            if own is not None and own < 1:
+                raise InvalidValue(f"limits.{name}", "must be at least 1")
+        rate = self.rate_limit
+        if rate is not None and not 1 <= rate.requests <= _MOST_REQUESTS:
+            raise InvalidValue("limits.rate_limit.requests", f"must be 1 to {_MOST_REQUESTS:,}")
+        if rate is not None and not _SECOND <= rate.window <= _LONGEST_WINDOW:
+            raise InvalidValue("limits.rate_limit.window_seconds", "must be 1 to 31,536,000, which is a year")
+
+
+OPERATORS = FormLimits()
+"""Of a form that sets none."""
+
+
+def check_within(own: FormLimits, operators: IntakeLimits) -> None:
+    """Raises `InvalidValue` for what a form asks for beyond what the operator allows, naming the setting."""
+    for name in _TIGHTENED:
+        wanted, most = getattr(own, name), getattr(operators, name)
+        if wanted is not None and wanted > most:
+            raise InvalidValue(f"limits.{name}", f"must be at most {most}, as FORMS_{name.upper()} says")
+
+
+def tightened(operators: IntakeLimits, own: FormLimits) -> IntakeLimits:
+    """What a form's posts are held to: the operator's limits, which may be tighter than when it was made."""
+    most = {name: getattr(operators, name) for name in _TIGHTENED}
+    return replace(operators, **{name: min(getattr(own, name) or most[name], most[name]) for name in most})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,37 @@ class FormRepository(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionFilter:
+    """Which submissions are listed: spam, or what is not; None does not filter.
+
+    `received_after` and `received_before` leave out those of these very instants. `text` is in a name or a value of
+    them, small and capital letters being the same.
+    """
+
+    form_id: FormId | None = None
+    spam: bool = False
+    received_after: datetime | None = None
+    received_before: datetime | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionPlace:
+    """Where a page of submissions ends, and the next one goes on: behind this one, which may be gone by then."""
+
+    received_at: datetime
+    id: SubmissionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionPage:
+    """`end` is None on the last page."""
+
+    submissions: Sequence[Submission]
+    end: SubmissionPlace | None
+
+
 class SubmissionRepository(Protocol):
     async def add(self, submissions: Sequence[Submission]) -> None: ...
 
@@ -95,7 +126,10 @@ class SubmissionRepository(Protocol):
         ...
 
     async def page(
-        self, *, form_id: FormId | None, spam: bool, before: str | None, limit: int
-    ) -> Sequence[Submission]:
-        """Spam, or what is not: the newest first, those older than the one with the id `before`."""
+        self, which: SubmissionFilter, *, behind: SubmissionPlace | None, limit: int, looks: int
+    ) -> SubmissionPage:
+        """The newest first, at most `limit`, by looking at `looks` of the form and the time that are asked for.
+
+        A page that has looked at so many ends there, with what it has found, be it nothing.
+        """
         ...

@@ -16,6 +16,15 @@ class Bucket:
     key: bytes
     limit: RateLimit
 
+    @classmethod
+    def of_source(cls, digest: bytes, limit: RateLimit) -> "Bucket":
+        return cls(key=digest + _size(limit), limit=limit)
+
+    @classmethod
+    def of_form(cls, form_id: FormId, limit: RateLimit) -> "Bucket":
+        # no source's begins like this, for a digest is random
+        return cls(key=b"form:" + form_id.encode() + _size(limit), limit=limit)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -34,10 +43,13 @@ class Decision:
 
     @property
     def refusal(self) -> RateLimited | None:
-        for found in (self.source, self.form):
-            if found is not None and not found.allowed:
-                return RateLimited(found.retry_after)
-        return None
+        found = self.standing
+        return None if found is None or found.allowed else RateLimited(found.retry_after)
+
+    @property
+    def standing(self) -> Standing | None:
+        """What is told of it: the bucket that refuses, else the source's."""
+        return self.source if self.form is None or self.form.allowed else self.form
 
 
 class RateLimiter(Protocol):
@@ -53,6 +65,6 @@ class RateLimiter(Protocol):
         ...
 
 
-def form_key(form_id: FormId) -> bytes:
-    """The key of a form's bucket; no source has it, for a source's is a digest."""
-    return b"form:" + form_id.encode()
+def _size(limit: RateLimit) -> bytes:
+    # part of the key: what was spent of a bucket says nothing about one of another size
+    return f":{limit.requests}/{limit.interval}".encode()

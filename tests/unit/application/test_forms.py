@@ -34,6 +34,7 @@ from hymical.domain.ids import FormId, SubmissionId
 from hymical.domain.limits import IntakeLimits, RateLimits
 from hymical.domain.messages import Message
 from hymical.ports.deliveries import DeliveryFilter, DeliveryHistory, DeliveryQueue
+from hymical.ports.forms import SubmissionFilter
 from tests.builders import LEASE, a_new_destination, a_new_form, ids
 from tests.clocks import START, StoppedClock
 from tests.worlds import World, memory_world
@@ -59,8 +60,8 @@ def a_post(form_id: str = "contact", *values: str) -> PostedForm:
 
 async def stored_values(world: World) -> list[str]:
     """Of all submissions, the newest last."""
-    submissions = await world.submissions.page(form_id=None, spam=False, before=None, limit=100)
-    return [submission.fields[0][1][0] for submission in reversed(submissions)]
+    page = await world.submissions.page(SubmissionFilter(), behind=None, limit=100, looks=100)
+    return [submission.fields[0][1][0] for submission in reversed(page.submissions)]
 
 
 async def test_one_post_becomes_a_submission_and_a_delivery_to_each_destination() -> None:
@@ -101,9 +102,9 @@ async def test_each_post_of_a_mixed_batch_gets_its_own_answer_in_order() -> None
     assert closed.form_id == "closed"
     assert isinstance(empty, EmptySubmission)
     assert await stored_values(world) == ["first", "second"]
-    kept = await world.submissions.page(form_id=None, spam=False, before=None, limit=10)
+    kept = await world.submissions.page(SubmissionFilter(), behind=None, limit=10, looks=100)
     assert [answer.submission_id for answer in (second, first) if isinstance(answer, Receipt)] == [
-        submission.id for submission in kept
+        submission.id for submission in kept.submissions
     ]
     assert len((await world.queue.claim(limit=10, lease=LEASE)).deliveries) == 2
 
@@ -188,7 +189,7 @@ async def test_deliveries_that_cannot_be_stored_leave_no_submission() -> None:
         await accept_posts(QueueThatFails(store, clock))([a_post("contact", "1")])
 
     history: DeliveryHistory = MemoryDeliveryHistory(store, clock)
-    assert not await submissions.page(form_id=None, spam=False, before=None, limit=10)
+    assert not (await submissions.page(SubmissionFilter(), behind=None, limit=10, looks=100)).submissions
     assert not await history.page(DeliveryFilter(), before=None, limit=10)
     await accept_posts(MemoryDeliveryQueue(store, clock))([a_post("contact", "2")])
     (view,) = await history.page(DeliveryFilter(), before=None, limit=10)
@@ -197,7 +198,7 @@ async def test_deliveries_that_cannot_be_stored_leave_no_submission() -> None:
 
 async def test_a_form_is_created_once() -> None:
     world = memory_world()
-    create = CreateForm(forms=world.forms)
+    create = CreateForm(forms=world.forms, limits=IntakeLimits())
 
     form = await create(a_new_form())
 
@@ -213,10 +214,10 @@ async def test_submissions_are_listed_the_newest_first() -> None:
     await world.forms.add(a_new_form())
     answers = await accept_posts_of(world)([a_post("contact", "1"), a_post("contact", "2")])
     listed = await ListSubmissions(submissions=world.submissions)(
-        form_id=FormId("contact"), spam=False, before=None, limit=1
+        SubmissionFilter(form_id=FormId("contact")), behind=None, limit=1
     )
 
-    (newest,) = listed
+    (newest,) = listed.submissions
     assert newest == await ShowSubmission(submissions=world.submissions)(newest.id)
     assert isinstance(answers[1], Receipt)
     assert newest.id == answers[1].submission_id

@@ -2,14 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from hymical.adapters.memory.store import MemoryStore
 from hymical.domain.errors import AlreadyExists, FormNotEmpty, NotFound, NotSpam
 from hymical.domain.forms import Earlier, Form, NewForm, Submission, as_earlier
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.ports.clock import Clock
-from hymical.ports.forms import Intake, IntakeDesk
+from hymical.ports.forms import Intake, IntakeDesk, SubmissionFilter, SubmissionPage, SubmissionPlace
 
 
 class MemoryFormRepository:
@@ -28,6 +28,7 @@ class MemoryFormRepository:
             allowed_origins=form.allowed_origins,
             honeypot_field=form.honeypot_field,
             duplicate_window=form.duplicate_window,
+            limits=form.limits,
             created_at=self._clock.now(),
         )
         self._store.rows.forms[form.id] = stored
@@ -137,13 +138,40 @@ class MemorySubmissionRepository:
                 rows.attempts[key] = replace(attempt, response_excerpt=None, error=None)
 
     async def page(
-        self, *, form_id: FormId | None, spam: bool, before: str | None, limit: int
-    ) -> Sequence[Submission]:
-        found = [
-            submission
-            for submission_id, submission in sorted(self._store.rows.submissions.items(), reverse=True)
-            if submission.is_spam is spam
-            and (form_id is None or submission.form_id == form_id)
-            and (before is None or submission_id < before)
-        ]
-        return found[:limit]
+        self, which: SubmissionFilter, *, behind: SubmissionPlace | None, limit: int, looks: int
+    ) -> SubmissionPage:
+        asked_for = sorted(
+            (one for one in self._store.rows.submissions.values() if _is_of(which, one, behind)),
+            key=_place,
+            reverse=True,
+        )
+        found: list[Submission] = []
+        for one in asked_for[:looks]:
+            if one.is_spam is which.spam and (which.text is None or _holds(one, which.text)):
+                if len(found) == limit:
+                    return SubmissionPage(submissions=found, end=_end(found[-1]))
+                found.append(one)
+        return SubmissionPage(
+            submissions=found, end=_end(asked_for[looks - 1]) if len(asked_for) >= looks else None
+        )
+
+
+def _place(one: Submission) -> tuple[datetime, SubmissionId]:
+    return one.received_at, one.id
+
+
+def _end(one: Submission) -> SubmissionPlace:
+    return SubmissionPlace(received_at=one.received_at, id=one.id)
+
+
+def _is_of(which: SubmissionFilter, one: Submission, behind: SubmissionPlace | None) -> bool:
+    return (
+        (which.form_id is None or one.form_id == which.form_id)
+        and (which.received_after is None or one.received_at > which.received_after)
+        and (which.received_before is None or one.received_at < which.received_before)
+        and (behind is None or _place(one) < (behind.received_at, behind.id))
+    )
+
+
+def _holds(one: Submission, text: str) -> bool:
+    return any(text.lower() in said.lower() for name, values in one.fields for said in (name, *values))

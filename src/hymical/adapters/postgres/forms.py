@@ -1,11 +1,26 @@
 """Forms and submissions in PostgreSQL."""
 
 import json
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    and_,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    text,
+    true,
+    tuple_,
+    update,
+)
 
 from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.rows import DestinationRows
@@ -15,9 +30,19 @@ from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.errors import AlreadyExists, FormNotEmpty, NotFound, NotSpam
 from hymical.domain.forms import Earlier, Form, NewForm, Submission
 from hymical.domain.ids import FormId, SubmissionId
+from hymical.domain.limits import FormLimits, RateLimit
 from hymical.ports.clock import Clock
-from hymical.ports.forms import Intake, IntakeDesk
+from hymical.ports.forms import Intake, IntakeDesk, SubmissionFilter, SubmissionPage, SubmissionPlace
 from hymical.ports.secrets import SecretCipher
+
+_SECOND = timedelta(seconds=1)
+_HOLDS = """EXISTS (
+    SELECT FROM json_each(seen.fields) AS field (name, held)
+    CROSS JOIN LATERAL (
+        SELECT field.name UNION ALL SELECT value FROM json_array_elements_text(field.held)
+    ) AS said (text)
+    WHERE strpos(lower(said.text), lower(:text)) > 0
+)"""
 
 
 class PostgresFormRepository:
@@ -35,6 +60,7 @@ class PostgresFormRepository:
             "allowed_origins": list(form.allowed_origins),
             "honeypot_field": form.honeypot_field,
             "duplicate_window": form.duplicate_window,
+            "limits": _stored_limits(form.limits),
             "created_at": self._clock.pinned() or func.clock_timestamp(),
         }
         with translated({"forms_pkey": AlreadyExists("form", form.id)}):
@@ -75,6 +101,7 @@ class PostgresFormRepository:
             "allowed_origins": list(form.allowed_origins),
             "honeypot_field": form.honeypot_field,
             "duplicate_window": form.duplicate_window,
+            "limits": _stored_limits(form.limits),
         }
         with translated():
             async with self._transactions.connection() as connection:
@@ -185,21 +212,55 @@ class PostgresSubmissionRepository:
             raise NotFound("submission", submission_id)
 
     async def page(
-        self, *, form_id: FormId | None, spam: bool, before: str | None, limit: int
-    ) -> Sequence[Submission]:
-        query = (
-            select(submissions)
-            .where(submissions.c.is_spam.is_(spam))
-            .order_by(submissions.c.id.desc())
-            .limit(limit)
-        )
-        if form_id is not None:
-            query = query.where(submissions.c.form_id == form_id)
-        if before is not None:
-            query = query.where(submissions.c.id < before)
+        self, which: SubmissionFilter, *, behind: SubmissionPlace | None, limit: int, looks: int
+    ) -> SubmissionPage:
+        query = looked_at(which, behind, limit=limit, looks=looks)
         with translated():
             async with self._transactions.connection() as connection:
-                return [_submission(row) for row in await connection.execute(query)]
+                rows = (await connection.execute(query)).all()
+        found = [row for row in rows if row.wanted]
+        last = (
+            found[limit - 1] if len(found) > limit else rows[-1] if rows and rows[-1].nth == looks else None
+        )
+        return SubmissionPage(
+            submissions=[_submission(row) for row in found[:limit]],
+            end=None if last is None else SubmissionPlace(received_at=last.received_at, id=last.id),
+        )
+
+
+def looked_at(
+    which: SubmissionFilter, behind: SubmissionPlace | None, *, limit: int, looks: int
+) -> Select[*tuple[Any, ...]]:
+    """What is `wanted`, and one more if there is; and the last that may be looked at, the one with that `nth`."""
+    # no plain equality, which would let the planner read all forms by their time and skip what is of others
+    form = () if which.form_id is None else (which.form_id,)
+    place = (*(submissions.c.form_id for _ in form), submissions.c.received_at, submissions.c.id)
+    newest_first = tuple(column.desc() for column in place)
+
+    def ending(*values: object) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+        given = (*form, *values)
+        return tuple_(*place[: len(given)]), tuple_(*(literal(value) for value in given))
+
+    bounds = []
+    if form:
+        bounds += [submissions.c.form_id >= which.form_id, submissions.c.form_id <= which.form_id]
+    if which.received_after is not None:
+        bounds.append(operator.gt(*ending(which.received_after)))
+    if which.received_before is not None:
+        bounds.append(operator.lt(*ending(which.received_before)))
+    if behind is not None:
+        bounds.append(operator.lt(*ending(behind.received_at, behind.id)))
+    reached = select(submissions, func.row_number().over(order_by=newest_first).label("nth")).where(*bounds)
+    # the indexes give this order, so that no more is read than is needed to fill the page
+    seen = reached.order_by(*newest_first).limit(looks).subquery("seen")
+    holds = true() if which.text is None else text(_HOLDS).bindparams(text=which.text)
+    wanted = and_(seen.c.is_spam.is_(which.spam), holds)
+    return (
+        select(seen, wanted.label("wanted"))
+        .where(or_(wanted, seen.c.nth == looks))
+        .order_by(seen.c.nth)
+        .limit(limit + 1)
+    )
 
 
 def _form(row: Row[*tuple[object, ...]]) -> Form:
@@ -215,7 +276,30 @@ def _form_of(stored: Mapping[Any, Any]) -> Form:
         allowed_origins=tuple(stored["allowed_origins"]),
         honeypot_field=stored["honeypot_field"],
         duplicate_window=stored["duplicate_window"],
+        limits=_limits(stored["limits"]),
         created_at=stored["created_at"],
+    )
+
+
+def _stored_limits(limits: FormLimits) -> dict[str, Any]:
+    rate = limits.rate_limit
+    stored = {
+        "max_fields": limits.max_fields,
+        "max_field_name_length": limits.max_field_name_length,
+        "max_field_value_length": limits.max_field_value_length,
+        "rate_limit": rate and {"requests": rate.requests, "window_seconds": rate.window // _SECOND},
+    }
+    return {name: value for name, value in stored.items() if value is not None}
+
+
+def _limits(stored: Mapping[str, Any]) -> FormLimits:
+    rate = stored.get("rate_limit")
+    return FormLimits(
+        max_fields=stored.get("max_fields"),
+        max_field_name_length=stored.get("max_field_name_length"),
+        max_field_value_length=stored.get("max_field_value_length"),
+        rate_limit=rate
+        and RateLimit(requests=rate["requests"], window=timedelta(seconds=rate["window_seconds"])),
     )
 
 

@@ -51,6 +51,8 @@ forms = Table(
     Column("allowed_origins", ARRAY(Text), nullable=False),
     Column("honeypot_field", Text, nullable=True),
     Column("duplicate_window", Interval, nullable=True),
+    # those that it sets, by the names of the API
+    Column("limits", JSONB, nullable=False),
     Column("created_at", _instant(), nullable=False),
 )
 
@@ -97,7 +99,8 @@ submissions = Table(
     Column("fingerprint", LargeBinary, nullable=False),
     Column("idempotency_key", Text, nullable=True),
     Column("duplicate_key", LargeBinary, nullable=True),
-    Index("submissions_form_id", "form_id", "id"),
+    Index("submissions_received_at", "received_at", "id"),
+    Index("submissions_form_id", "form_id", "received_at", "id"),
     Index(
         "submissions_idempotency_key",
         "form_id",

@@ -14,9 +14,10 @@ from hymical.entrypoints.api import deliveries, destinations, forms, health, int
 from hymical.entrypoints.api.coalescer import Coalescer
 from hymical.entrypoints.api.cors import preflight, share_answer
 from hymical.entrypoints.api.description import DescriptionPage, complete
-from hymical.entrypoints.api.guards import requires_key
+from hymical.entrypoints.api.guards import knows_every_parameter, requires_key
 from hymical.entrypoints.api.known_forms import KnownForms
 from hymical.entrypoints.api.problems import answer_with_problem
+from hymical.entrypoints.api.requests import ApiRequest
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings, load_settings
@@ -61,11 +62,12 @@ def create_app(settings: Settings | None = None, container: Container | None = N
                     deliveries.management,
                     workers.management,
                 ],
-                guards=[requires_key],
+                guards=[requires_key, knows_every_parameter],
                 security=[{"key": []}],
             ),
         ],
         lifespan=[lifespan],
+        request_class=ApiRequest,
         # without it the models' own strictness is overruled, and "yes" is as good as true
         plugins=[PydanticPlugin(validate_strict=True)],
         before_send=[share_answer],

@@ -1,5 +1,7 @@
 """The management of forms and submissions."""
 
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from litestar import Router, delete, get, patch, post
@@ -18,6 +20,7 @@ from hymical.application.forms import (
     ShowForm,
     ShowSubmission,
 )
+from hymical.domain.errors import InvalidValue
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.entrypoints.api.pages import (
     Cursor,
@@ -26,6 +29,8 @@ from hymical.entrypoints.api.pages import (
     checked_cursor,
     checked_filter,
     checked_id,
+    checked_instant,
+    checked_text,
     page_of,
 )
 from hymical.entrypoints.api.provide import use_cases
@@ -36,6 +41,21 @@ from hymical.entrypoints.api.schemas.forms import (
     SubmissionOut,
     SubmissionWithFields,
 )
+from hymical.ports.forms import SubmissionFilter, SubmissionPlace
+
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_CURSOR = re.compile(r"([0-9]{1,17})-([a-z0-9_]{1,64})", re.ASCII)
+
+ReceivedAfter = Annotated[
+    str | None, Parameter(description="Only later ones, RFC 3339.", schema_extra={"format": "date-time"})
+]
+ReceivedBefore = Annotated[
+    str | None, Parameter(description="Only earlier ones, RFC 3339.", schema_extra={"format": "date-time"})
+]
+Searched = Annotated[
+    str | None,
+    Parameter(description="In a name or a value of them, capital or not.", min_length=1, max_length=200),
+]
 
 
 @post("/forms", summary="Create a form")
@@ -71,23 +91,46 @@ async def delete_form(form_id: str, delete_form: NamedDependency[DeleteForm], st
     state.known_forms.forget(FormId(form_id))
 
 
-@get("/submissions", summary="List submissions, the newest first")
+@get(
+    "/submissions",
+    summary="List submissions, the newest first",
+    description="A page looks at 2,000 at most: it may hold fewer than `limit`, even none, before the last one.",
+)
 async def list_submissions(
     list_submissions: NamedDependency[ListSubmissions],
     form_id: str | None = None,
     *,
     spam: Annotated[bool, Parameter(description="Those kept as spam, instead of the others.")] = False,
+    received_after: ReceivedAfter = None,
+    received_before: ReceivedBefore = None,
+    q: Searched = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[SubmissionOut]:
     of_form = checked_filter("form_id", form_id)
-    found = await list_submissions(
+    which = SubmissionFilter(
         form_id=None if of_form is None else FormId(of_form),
         spam=spam,
-        before=checked_cursor(cursor),
-        limit=limit + 1,
+        received_after=checked_instant("received_after", received_after),
+        received_before=checked_instant("received_before", received_before),
+        text=checked_text("q", q),
     )
-    return page_of(found, limit=limit, shown=SubmissionOut.of, id_of=lambda submission: submission.id)
+    page = await list_submissions(which, behind=_place(cursor), limit=limit)
+    return Page(items=[SubmissionOut.of(one) for one in page.submissions], next_cursor=_cursor(page.end))
+
+
+def _cursor(end: SubmissionPlace | None) -> str | None:
+    return None if end is None else f"{(end.received_at - _EPOCH) // _MICROSECOND}-{end.id}"
+
+
+def _place(cursor: str | None) -> SubmissionPlace | None:
+    """Raises `InvalidValue` for what `_cursor` never gives."""
+    if cursor is None:
+        return None
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise InvalidValue("cursor", "must be the next_cursor of an earlier page")
+    return SubmissionPlace(received_at=_EPOCH + int(match[1]) * _MICROSECOND, id=SubmissionId(match[2]))
 
 
 @get("/submissions/{submission_id:str}", summary="Show a submission with its fields")

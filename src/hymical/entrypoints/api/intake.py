@@ -8,12 +8,13 @@ from litestar.datastructures import State
 from litestar.openapi import ResponseSpec
 
 from hymical.domain.errors import FormNotFound, PostRefused
-from hymical.domain.forms import PostedForm, Receipt, is_form_id
+from hymical.domain.forms import PostedForm, is_form_id
 from hymical.domain.ids import FormId
 from hymical.domain.instants import rfc3339
 from hymical.entrypoints.api.bodies import Pairs, read_pairs
 from hymical.entrypoints.api.browsers import HTML_HEADERS, thanks_page, wants_html
 from hymical.entrypoints.api.cors import MAX_AGE_SECONDS
+from hymical.entrypoints.api.limits import standing_headers
 from hymical.entrypoints.api.schemas.forms import ReceiptOut
 from hymical.entrypoints.api.sources import source_digest, source_of, visitor_digest
 
@@ -65,7 +66,7 @@ async def submit_form(form_id: str, request: Request[Any, Any, Any], state: Stat
             refusal=refusal,
         )
     )
-    standing = _standing(receipt)
+    standing = standing_headers(receipt.standing)
     if wants_html(request):
         thanks = f"{request.scope.get('root_path', '')}/f/{form_id}/thanks"
         # a reload repeats the GET that this leads to, and posts nothing
@@ -93,16 +94,6 @@ async def submit_form(form_id: str, request: Request[Any, Any, Any], state: Stat
         headers={"vary": "Accept", **standing},
         media_type=MediaType.JSON,
     )
-
-
-def _standing(receipt: Receipt) -> dict[str, str]:
-    if receipt.standing is None:
-        return {}
-    return {
-        "ratelimit-limit": str(receipt.standing.limit.requests),
-        "ratelimit-remaining": str(receipt.standing.remaining),
-        "ratelimit-reset": str(round(receipt.standing.reset.total_seconds())),
-    }
 
 
 @get(

@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Annotated, Generic, TypeVar
 
 from litestar.params import Parameter
 from pydantic import BaseModel
 
 from hymical.domain.errors import InvalidValue, NotFound
+from hymical.domain.forms import is_storable
+from hymical.domain.instants import from_rfc3339
 
 Item = TypeVar("Item", bound=BaseModel)
 Row = TypeVar("Row")
@@ -53,4 +56,23 @@ def checked_filter(name: str, text: str | None) -> str | None:
     """Raises `InvalidValue` for a filter that cannot be an id."""
     if text is not None and _ID.fullmatch(text) is None:
         raise InvalidValue(name, "must be an id")
+    return text
+
+
+def checked_instant(name: str, text: str | None) -> datetime | None:
+    """Raises `InvalidValue` for what is no instant."""
+    if text is None:
+        return None
+    try:
+        return from_rfc3339(text)
+    except ValueError:
+        raise InvalidValue(
+            name, "must be RFC 3339, such as 2026-11-29T12:00:00Z; in a query a + is written %2B"
+        ) from None
+
+
+def checked_text(name: str, text: str | None) -> str | None:
+    """Raises `InvalidValue` for text that nothing stored can hold."""
+    if text is not None and not is_storable(text):
+        raise InvalidValue(name, "must not hold NUL or lone surrogates")
     return text

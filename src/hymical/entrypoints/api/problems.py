@@ -4,7 +4,7 @@ import logging
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from litestar import MediaType, Request, Response
@@ -19,6 +19,7 @@ from litestar.exceptions import (
 from hymical.domain import errors
 from hymical.domain.deliveries import FOR_GOOD, Reason
 from hymical.entrypoints.api.browsers import HTML_HEADERS, problem_page, wants_html
+from hymical.entrypoints.api.limits import standing_headers
 
 _PUBLIC = "/f/"
 
@@ -343,6 +344,8 @@ def _not_replayable(error: errors.NotReplayable) -> str:
 def answer_with_problem(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     """A page for a browser at the public intake, `application/problem+json` for everybody else."""
     problem = problem_of(error)
+    if isinstance(error, errors.PostRefused):
+        problem = replace(problem, headers={**problem.headers, **standing_headers(error.standing)})
     if problem.status >= 500:  # noqa: PLR2004
         expected = isinstance(error, errors.HymicalError)
         _log.error(

@@ -137,8 +137,10 @@ class Container(containers.DeclarativeContainer):
         rate_limits=rate_limits,
         duplicate_window=Computed(lambda settings: settings.duplicate_window_seconds, settings),
     )
-    create_form: Provider[CreateForm] = Singleton(CreateForm, forms=forms)
-    change_form: Provider[ChangeForm] = Singleton(ChangeForm, forms=forms, transactions=transactions)
+    create_form: Provider[CreateForm] = Singleton(CreateForm, forms=forms, limits=limits)
+    change_form: Provider[ChangeForm] = Singleton(
+        ChangeForm, forms=forms, transactions=transactions, limits=limits
+    )
     delete_form: Provider[DeleteForm] = Singleton(DeleteForm, forms=forms, transactions=transactions)
     mark_good: Provider[MarkGood] = Singleton(
         MarkGood, forms=forms, submissions=submissions, queue=queue, transactions=transactions, ids=ids

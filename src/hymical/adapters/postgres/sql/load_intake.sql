@@ -14,6 +14,7 @@ SELECT
     forms.allowed_origins,
     forms.honeypot_field,
     forms.duplicate_window,
+    forms.limits,
     forms.created_at,
     destinations.id AS destination_id,
     destinations.url,

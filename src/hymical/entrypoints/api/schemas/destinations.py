@@ -1,21 +1,19 @@
 """Destinations on the wire."""
 
-from datetime import datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from hymical.domain.destinations import DEFAULT_MAX_IN_FLIGHT, Destination, DestinationState
 from hymical.domain.signing import Secret
-from hymical.entrypoints.api.schemas.instants import Instant
+from hymical.entrypoints.api.schemas.instants import Instant, InstantIn
 
 _URL = "Where webhooks go: https://…, at most 2,048 characters."
 _HEADERS = "Sent with every webhook; values are never shown again. Hymical's own cannot be set."
 _MAX_IN_FLIGHT = "How many requests may be on their way at one time, 1 to 1,000."
 
-# JSON has neither enumerations nor instants, and strict models take nothing for them
+# JSON has no enumerations, and strict models take nothing for them
 _State = Annotated[DestinationState, BeforeValidator(DestinationState)]
-_Until = Annotated[AwareDatetime, BeforeValidator(datetime.fromisoformat)]
 
 
 class DestinationIn(BaseModel):
@@ -43,7 +41,7 @@ class DestinationPatch(BaseModel):
 class RotationIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    previous_valid_until: _Until | None = Field(
+    previous_valid_until: InstantIn | None = Field(
         default=None,
         description="Until when earlier secrets sign; 24 hours from now if left out, in the past: no longer.",
     )

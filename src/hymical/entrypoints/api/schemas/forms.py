@@ -6,8 +6,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from hymical.domain.forms import Form, NewForm, Receipt, Submission
+from hymical.domain.limits import OPERATORS
 from hymical.domain.origins import origin_of
 from hymical.entrypoints.api.schemas.instants import Instant
+from hymical.entrypoints.api.schemas.limits import FormLimitsShape
 
 _NAME = "For people, 1 to 200 characters."
 _IS_ACTIVE = "Whether posts are accepted."
@@ -17,6 +19,7 @@ _HONEYPOT_FIELD = "A field that people do not see, beside _gotcha: filled in, it
 _DUPLICATE_WINDOW = (
     "Seconds within which an identical post is a double click; 0 is off, null takes the setting."
 )
+_LIMITS = "Its own, where they are not the operator's."
 
 
 class FormIn(BaseModel):
@@ -29,10 +32,11 @@ class FormIn(BaseModel):
     allowed_origins: list[str] = Field(default_factory=list, description=_ALLOWED_ORIGINS)
     honeypot_field: str | None = Field(default=None, description=_HONEYPOT_FIELD)
     duplicate_window_seconds: int | None = Field(default=None, ge=0, le=86_400, description=_DUPLICATE_WINDOW)
+    limits: FormLimitsShape | None = Field(default=None, description=_LIMITS)
 
     def to_domain(self) -> NewForm:
         """Raises `InvalidValue`."""
-        return NewForm(**_in_domain_terms(self.model_dump()))
+        return NewForm(**_in_domain_terms(dict(self)))
 
 
 class FormPatch(BaseModel):
@@ -46,10 +50,11 @@ class FormPatch(BaseModel):
     allowed_origins: list[str] = Field(default_factory=list, description=_ALLOWED_ORIGINS)
     honeypot_field: str | None = Field(default=None, description=_HONEYPOT_FIELD)
     duplicate_window_seconds: int | None = Field(default=None, ge=0, le=86_400, description=_DUPLICATE_WINDOW)
+    limits: FormLimitsShape | None = Field(default=None, description=_LIMITS + " Replaces all of them.")
 
     def changes(self) -> dict[str, Any]:
         """Only what the request named, as fields of the domain's `Form`."""
-        return _in_domain_terms(self.model_dump(exclude_unset=True))
+        return _in_domain_terms({name: getattr(self, name) for name in self.model_fields_set})
 
 
 def _in_domain_terms(given: dict[str, Any]) -> dict[str, Any]:
@@ -58,6 +63,8 @@ def _in_domain_terms(given: dict[str, Any]) -> dict[str, Any]:
     if "duplicate_window_seconds" in given:
         seconds = given.pop("duplicate_window_seconds")
         given["duplicate_window"] = None if seconds is None else timedelta(seconds=seconds)
+    if "limits" in given:
+        given["limits"] = given["limits"].to_domain() if given["limits"] else OPERATORS
     return given
 
 
@@ -75,6 +82,7 @@ class FormOut(BaseModel):
     allowed_origins: list[str]
     honeypot_field: str | None
     duplicate_window_seconds: int | None
+    limits: FormLimitsShape
     created_at: Instant
 
     @classmethod
@@ -88,6 +96,7 @@ class FormOut(BaseModel):
             allowed_origins=list(form.allowed_origins),
             honeypot_field=form.honeypot_field,
             duplicate_window_seconds=None if window is None else round(window.total_seconds()),
+            limits=FormLimitsShape.of(form.limits),
             created_at=form.created_at,
         )
 

@@ -28,6 +28,7 @@ def upgrade() -> None:
         sa.Column("allowed_origins", postgresql.ARRAY(sa.Text), nullable=False),
         sa.Column("honeypot_field", sa.Text, nullable=True),
         sa.Column("duplicate_window", sa.Interval, nullable=True),
+        sa.Column("limits", postgresql.JSONB, nullable=False),
         sa.Column("created_at", _instant(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="forms_pkey"),
     )
@@ -76,7 +77,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="submissions_pkey"),
         sa.ForeignKeyConstraint(["form_id"], ["forms.id"], name="submissions_form_id_fkey"),
     )
-    op.create_index("submissions_form_id", "submissions", ["form_id", "id"])
+    op.create_index("submissions_received_at", "submissions", ["received_at", "id"])
+    op.create_index("submissions_form_id", "submissions", ["form_id", "received_at", "id"])
     op.create_index(
         "submissions_idempotency_key",
         "submissions",
