@@ -58,3 +58,20 @@ def empty_database_url(databases: Databases) -> Iterator[str]:
     """The url of a fresh database without any table."""
     with databases.empty() as url:
         yield url
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fuzz",
+        type=int,
+        default=1,
+        metavar="N",
+        help="N times as many made-up requests in the tests that make them up",
+    )
+
+
+@pytest.fixture(scope="session")
+def fuzz(pytestconfig: pytest.Config) -> int:
+    """How many times as many examples are made up as usual."""
+    times: int = pytestconfig.getoption("--fuzz")
+    return times

@@ -1,6 +1,7 @@
 """The OpenAPI document as it is answered, and a page of it that needs no script and no other host."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from html import escape
 from http import HTTPStatus
 from typing import Any
@@ -9,6 +10,7 @@ from litestar import Request
 from litestar.openapi.plugins import OpenAPIRenderPlugin
 from litestar.openapi.spec import (
     OpenAPI,
+    OpenAPIHeader,
     OpenAPIMediaType,
     OpenAPIResponse,
     Operation,
@@ -20,6 +22,7 @@ from litestar.openapi.spec import (
 from litestar.openapi.spec.enums import OpenAPIType
 
 _TEXT, _COUNT = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
+_SCALARS = [_TEXT, Schema(type=OpenAPIType.NUMBER), Schema(type=OpenAPIType.BOOLEAN)]
 _REFUSED_FIELD = Schema(type=OpenAPIType.OBJECT, properties={"field": _TEXT, "detail": _TEXT})
 _PROBLEM = Schema(
     title="Problem",
@@ -38,11 +41,13 @@ _PROBLEM = Schema(
 _PROBLEMS = {
     400: "The body cannot be read.",
     401: "No valid key was sent.",
+    403: "The page that posts is of none of the form's `allowed_origins`.",
     404: "It is not there.",
     409: "Its state, or what is there already, is in the way.",
     413: "The body is too large.",
     415: "The content type is not supported.",
     422: "A value breaks a rule; `errors` names each field.",
+    429: "Too many posts; one is accepted once `Retry-After` is over.",
     503: "The database is away or at another migration; try again after `Retry-After`.",
 }
 _SUCCESSES = {
@@ -52,12 +57,36 @@ _SUCCESSES = {
     204: "Done; there is nothing to say.",
 }
 _INTAKE = "/f/{form_id}"
+_THANKS = "/f/{form_id}/thanks"
+_PAGE_FOR_A_PERSON = OpenAPIMediaType(schema=_TEXT)
 _FORM = Schema(
     type=OpenAPIType.OBJECT,
     description="Any names; a repeated one has several values.",
-    additional_properties=Schema(one_of=[_TEXT, Schema(type=OpenAPIType.ARRAY, items=_TEXT)]),
+    additional_properties=Schema(any_of=[_TEXT, Schema(type=OpenAPIType.ARRAY, items=_TEXT)]),
 )
-_FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data", "application/json")
+_FLAT_OBJECT = Schema(
+    type=OpenAPIType.OBJECT,
+    description="Any names, each with a value or a list of them; numbers are kept as they are written.",
+    additional_properties=Schema(
+        any_of=[*_SCALARS, Schema(type=OpenAPIType.ARRAY, items=Schema(any_of=_SCALARS))]
+    ),
+)
+_FORM_TYPES = {
+    "application/x-www-form-urlencoded": _FORM,
+    "multipart/form-data": _FORM,
+    "application/json": _FLAT_OBJECT,
+}
+_IDEMPOTENCY_KEY = Parameter(
+    name="Idempotency-Key",
+    param_in="header",
+    description="Makes the post safe to repeat: 1 to 255 visible ASCII characters, scoped to the form.",
+    schema=_TEXT,
+)
+_LIMIT_HEADERS = {
+    "RateLimit-Limit": "How many posts at once; absent, like the others, where nothing limits.",
+    "RateLimit-Remaining": "How many of them are left.",
+    "RateLimit-Reset": "Seconds until all of them are there again.",
+}
 
 
 def complete(document: OpenAPI) -> None:
@@ -68,10 +97,24 @@ def complete(document: OpenAPI) -> None:
         operations = {"get": item.get, "post": item.post, "patch": item.patch, "delete": item.delete}
         for method, operation in operations.items():
             if operation is not None:
+                _describe_ids(operation)
                 if path == _INTAKE and method == "post":
-                    content = {name: OpenAPIMediaType(schema=_FORM) for name in _FORM_TYPES}
+                    content = {name: OpenAPIMediaType(schema=body) for name, body in _FORM_TYPES.items()}
                     operation.request_body = RequestBody(content=content, required=True)
-                _answer(operation, set(_statuses(path, method, operation)))
+                    operation.parameters = [*(operation.parameters or ()), _IDEMPOTENCY_KEY]
+                _answer(
+                    operation, set(_statuses(path, method, operation)), has_pages=path in {_INTAKE, _THANKS}
+                )
+                if path == _INTAKE and method == "post":
+                    _tell_of_limits(operation)
+
+
+def _describe_ids(operation: Operation) -> None:
+    for one in operation.parameters or ():
+        if isinstance(one, Parameter) and one.param_in == "path" and isinstance(one.schema, Schema):
+            one.schema = replace(
+                one.schema, pattern="^[a-z0-9_-]{3,64}$" if one.name == "form_id" else "^[a-z0-9_-]{1,64}$"
+            )
 
 
 def _statuses(path: str, method: str, operation: Operation) -> Iterator[int]:
@@ -90,12 +133,12 @@ def _statuses(path: str, method: str, operation: Operation) -> Iterator[int]:
     if method in {"post", "patch"}:
         yield 409
     if path == _INTAKE:
-        yield from (413, 415)
+        yield from (403, 413, 415, 429)
     else:
         yield from (401,) if operation.security else ()
 
 
-def _answer(operation: Operation, statuses: set[int]) -> None:
+def _answer(operation: Operation, statuses: set[int], *, has_pages: bool) -> None:
     responses = operation.responses = operation.responses or {}
     of_the_framework = responses.get("400")
     if isinstance(of_the_framework, OpenAPIResponse) and _is_default(of_the_framework, 400):
@@ -107,10 +150,29 @@ def _answer(operation: Operation, statuses: set[int]) -> None:
             answer.description = told
     for status in sorted(statuses):
         problem = OpenAPIMediaType(schema=Reference(ref="#/components/schemas/Problem"))
-        responses.setdefault(
-            str(status),
-            OpenAPIResponse(description=_PROBLEMS[status], content={"application/problem+json": problem}),
-        )
+        content = {
+            "application/problem+json": problem,
+            **({"text/html": _PAGE_FOR_A_PERSON} if has_pages else {}),
+        }
+        responses.setdefault(str(status), OpenAPIResponse(description=_PROBLEMS[status], content=content))
+    if has_pages:
+        thanks = responses.get("200")
+        if isinstance(thanks, OpenAPIResponse) and thanks.content:
+            thanks.content["text/html"] = _PAGE_FOR_A_PERSON
+
+
+def _tell_of_limits(operation: Operation) -> None:
+    for status, answer in (operation.responses or {}).items():
+        if isinstance(answer, OpenAPIResponse) and status != "503":
+            headers = {
+                name: OpenAPIHeader(description=told, schema=_COUNT) for name, told in _LIMIT_HEADERS.items()
+            }
+            if status == "303":
+                headers["Location"] = OpenAPIHeader(description="Where the browser goes on.", schema=_TEXT)
+            answer.headers = {**(answer.headers or {}), **headers}
+        if isinstance(answer, OpenAPIResponse) and status in {"429", "503"}:
+            wait = OpenAPIHeader(description="Seconds to wait.", schema=_COUNT)
+            answer.headers = {**(answer.headers or {}), "Retry-After": wait}
 
 
 def _is_default(answer: OpenAPIResponse, status: int) -> bool:

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 from hymical.domain.forms import Form, NewForm, Receipt, Submission
 from hymical.domain.limits import OPERATORS
@@ -12,6 +13,8 @@ from hymical.entrypoints.api.schemas.instants import Instant
 from hymical.entrypoints.api.schemas.limits import FormLimitsShape
 
 _NAME = "For people, 1 to 200 characters."
+# the domain checks it, in words; here it is only described
+_NAME_LENGTH: JsonDict = {"minLength": 1, "maxLength": 200}
 _IS_ACTIVE = "Whether posts are accepted."
 _REDIRECT_URL = "Where a browser goes on after a post; without it, to a thank-you page."
 _ALLOWED_ORIGINS = "Pages that may post, as https://example.com; an empty list lets any page post."
@@ -25,8 +28,11 @@ _LIMITS = "Its own, where they are not the operator's."
 class FormIn(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    id: str = Field(description="Chosen by you, 3 to 64 of a-z, 0-9, - and _; it never changes.")
-    name: str = Field(description=_NAME)
+    id: str = Field(
+        json_schema_extra={"pattern": "^[a-z0-9_-]{3,64}$"},
+        description="Chosen by you, 3 to 64 of a-z, 0-9, - and _; it never changes.",
+    )
+    name: str = Field(json_schema_extra=_NAME_LENGTH, description=_NAME)
     is_active: bool = Field(default=True, description=_IS_ACTIVE)
     redirect_url: str | None = Field(default=None, description=_REDIRECT_URL)
     allowed_origins: list[str] = Field(default_factory=list, description=_ALLOWED_ORIGINS)
@@ -44,7 +50,7 @@ class FormPatch(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    name: str = Field(default="", description=_NAME)
+    name: str = Field(default="", json_schema_extra=_NAME_LENGTH, description=_NAME)
     is_active: bool = Field(default=True, description=_IS_ACTIVE)
     redirect_url: str | None = Field(default=None, description=_REDIRECT_URL)
     allowed_origins: list[str] = Field(default_factory=list, description=_ALLOWED_ORIGINS)
