@@ -1,7 +1,7 @@
 """Every answer of the public intake, over HTTP, and that a refused post leaves nothing behind."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from urllib.parse import urlsplit
 
@@ -12,6 +12,7 @@ from psycopg import sql
 
 from tests.database import Databases
 from tests.site import Site, until
+from tests.wire import Pairs, Posted, json_object, multipart, urlencoded
 
 URLENCODED = {"content-type": "application/x-www-form-urlencoded"}
 MULTIPART = {"content-type": "multipart/form-data; boundary=edge"}
@@ -24,6 +25,15 @@ def site(shared_site: Site) -> Site:
     shared_site.make_form("http://127.0.0.1:9/nobody", form_id="open")
     shared_site.make_form(form_id="closed", is_active=False)
     return shared_site
+
+
+@pytest.fixture(scope="module")
+def writing_site(databases: Databases) -> Iterator[Site]:
+    """For what is to be stored, which the others find nothing of."""
+    with databases.migrated() as url, Site(url) as site:
+        site.start_api()
+        site.make_form(form_id="written")
+        yield site
 
 
 def part(name: str, value: str, more: str = "") -> str:
@@ -235,6 +245,84 @@ def test_what_is_just_within_every_limit_is_accepted(databases: Databases) -> No
         assert receipt.keys() == {"submission_id", "form_id", "received_at", "field_count", "duplicate"}
         assert (receipt["field_count"], receipt["form_id"], receipt["duplicate"]) == (2, "contact", False)
         assert site.read(f"/submissions/{receipt['submission_id']}")["fields"] == fields
+
+
+@pytest.mark.parametrize("write", [urlencoded, multipart, json_object])
+@pytest.mark.parametrize("line_break", ["\r\n", "\n", "\r"])
+def test_a_textarea_filled_to_its_maxlength_is_accepted_each_line_break_counted_once(
+    writing_site: Site, write: Callable[[Pairs], Posted], line_break: str
+) -> None:
+    lines = ["x" * 9] * 99 + ["y" * 10]
+    assert len("\n".join(lines)) == 1_000
+    writing_site.management.patch("/forms/written", json={"limits": {"max_field_value_length": 1_000}})
+
+    def post(value: str) -> httpx.Response:
+        content_type, body = write([("message", value)])
+        return writing_site.public.post("/f/written", content=body, headers={"content-type": content_type})
+
+    accepted = post(line_break.join(lines))
+    refused = post(line_break.join([*lines, ""]))
+
+    assert accepted.status_code == 202
+    stored = writing_site.read(f"/submissions/{accepted.json()['submission_id']}")
+    assert stored["fields"] == {"message": ["\n".join(lines)]}
+    assert (refused.status_code, refused.json()["code"]) == (422, "field_value_too_long")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "code"),
+    [
+        ([], "empty_submission"),
+        ([("_next", "x"), ("_gotcha", "")], "empty_submission"),
+        ([("a", "b")] * 101, "too_many_fields"),
+        ([("n" * 129, "v")], "field_name_too_long"),
+        ([("name", "v" * 16_385)], "field_value_too_long"),
+        ([("", "v")], "invalid_field_name"),
+        ([("name", "a\0b")], "invalid_field_value"),
+    ],
+)
+def test_the_same_mistake_has_the_same_code_however_it_was_posted(
+    site: Site, pairs: Pairs, code: str
+) -> None:
+    for write in (urlencoded, multipart, json_object):
+        content_type, body = write(pairs)
+        answer = site.public.post("/f/open", content=body, headers={"content-type": content_type})
+        refused(answer, site, status=422, code=code)
+
+
+CANARY = "canary-4711"
+
+
+def test_no_value_of_a_field_shows_in_an_answer_or_in_a_log(database_url: str) -> None:
+    json_type = {"content-type": "application/json"}
+    posts: list[tuple[dict[str, str], str, int]] = [
+        (URLENCODED, f"a={CANARY}", 202),
+        (URLENCODED, f"a={CANARY}%00", 422),
+        (URLENCODED, f"a={CANARY}%FF", 400),
+        (URLENCODED, f"a={CANARY}{'x' * 20_000}", 422),
+        (URLENCODED, f"a={CANARY}" + "&a=1" * 100, 422),
+        (URLENCODED, f"a={CANARY}&_charset_={CANARY}", 400),
+        (MULTIPART, part("a", CANARY), 400),
+        (MULTIPART, part("a", CANARY, f'; filename="{CANARY}"') + "--edge--\r\n", 422),
+        (json_type, f'{{"a": "{CANARY}"', 400),
+        (json_type, f'{{"a": {{"b": "{CANARY}"}}}}', 422),
+        ({"content-type": "text/plain"}, f"a={CANARY}", 415),
+        (URLENCODED | {"idempotency-key": "a b"}, f"a={CANARY}", 422),
+    ]
+    with Site(database_url) as site:
+        api = site.start_api()
+        site.make_form()
+        for headers, body, status in posts:
+            for more in ({}, {"accept": "text/html"} if status != 202 else {}):
+                answer = site.public.post("/f/contact", content=body, headers=headers | more)
+                assert answer.status_code == status
+                assert CANARY not in answer.text + str(answer.headers)
+        site.execute("ALTER TABLE messages RENAME TO elsewhere")
+        failed = site.public.post("/f/contact", data={"a": CANARY})
+        assert failed.status_code in {500, 503}
+        assert CANARY not in failed.text
+        assert api.complaints()
+        assert not any(CANARY in line for line in api.said)
 
 
 def test_limits_come_from_the_settings(site: Site) -> None:

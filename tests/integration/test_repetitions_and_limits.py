@@ -127,7 +127,7 @@ async def test_every_refusal_that_spent_of_the_budget_says_what_is_left_of_it(si
         site.public.post("/f/contact", content=b"a", headers={"content-type": "text/plain"}),
         site.public.post("/f/contact", content=b"a=%FF", headers={**urlencoded, "accept": "text/html"}),
         site.public.post("/f/contact", data={"_next": "1"}),
-        site.public.post("/f/contact", data={"a": "1"}),
+        site.public.post("/f/contact", data={"a": "1"}, headers={"accept": "text/html"}),
     ]
 
     assert [one.status_code for one in answers] == [404, 409, 403, 413, 415, 400, 422, 429]
@@ -137,6 +137,7 @@ async def test_every_refusal_that_spent_of_the_budget_says_what_is_left_of_it(si
     assert all(
         0 <= 3600 * n - int(one.headers["ratelimit-reset"]) < 60 for n, one in enumerate(answers[:7], 1)
     )
+    assert f"Please wait {answers[7].headers['retry-after']} seconds" in answers[7].text
     assert 3540 < int(answers[7].headers["retry-after"]) <= 3600
     assert "ratelimit-limit" not in site.public.get("/f/contact").headers
 

@@ -1,11 +1,15 @@
 """What a killed or stopped process leaves to the others."""
 
 import asyncio
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable
 
 import httpx
 
 from tests.receivers import Receiver, answer, hang, hold
-from tests.site import Site, stopped, until
+from tests.site import Running, Site, stopped, until
 
 SHORT = {
     "webhook_connect_timeout_seconds": "0.3",
@@ -47,6 +51,52 @@ async def test_what_was_accepted_is_delivered_although_the_api_is_killed_right_a
         await until(all_arrived, "everything accepted is delivered")
         # a post whose answer was cut off may have been stored as well
         await until(lambda: set(site.states()) == {"delivered"}, "nothing is left over")
+
+
+async def test_killing_the_api_at_any_moment_under_load_loses_nothing_that_was_answered_with_202(
+    site: Site,
+) -> None:
+    dice = random.Random(4)  # noqa: S311  # a test that repeats
+    moments = [(dice.choice(["sent", "answered"]), dice.randint(1, 150)) for _ in range(5)]
+    confirmed: dict[str, list[str]] = {}
+    numbers = itertools.count()
+
+    async def post_until_it_dies(client: httpx.AsyncClient, happened: Callable[[str], None]) -> None:
+        while True:
+            value = str(next(numbers))
+            happened("sent")
+            try:
+                answered = await client.post("/f/contact", data={"number": value})
+            except httpx.TransportError:
+                return
+            assert answered.status_code == 202
+            confirmed[answered.json()["submission_id"]] = [value]
+            happened("answered")
+
+    for moment in moments:
+        api, seen = site.start_api(), Counter[str]()
+        if not site.count("forms"):
+            site.make_form("http://127.0.0.1:9/nobody")
+
+        def happened(
+            what: str,
+            api: Running = api,
+            seen: Counter[str] = seen,
+            moment: tuple[str, int] = moment,
+        ) -> None:
+            seen[what] += 1
+            if (what, seen[what]) == moment:
+                api.dies()
+
+        async with httpx.AsyncClient(base_url=site.api_url, trust_env=False) as client:
+            await asyncio.gather(*(post_until_it_dies(client, happened) for _ in range(16)))
+
+    stored = dict(site.query("SELECT id, fields -> 'number' FROM submissions"))
+    assert len(confirmed) > 100
+    assert {one: stored.get(one) for one in confirmed} == confirmed
+    # what was cut off is there as a whole, or not at all
+    assert site.count("messages") == site.count("deliveries", "state = 'pending'") == len(stored)
+    assert len({value for (value,) in stored.values()}) == len(stored)
 
 
 async def test_another_worker_delivers_what_a_killed_one_was_sending(site: Site) -> None:
