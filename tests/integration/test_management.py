@@ -444,6 +444,7 @@ def test_a_parameter_that_nothing_knows_is_refused_and_those_that_are_known_name
     assert refusal["errors"][0]["field"] == "\N{REPLACEMENT CHARACTER}" * 2
     assert site.management.get("/deliveries?state=failed&limit=1").status_code == 200
     assert site.management.get("/submissions?since=1", headers={"authorization": ""}).status_code == 401
+    assert site.management.options("/submissions?since=1").status_code == 204
 
 
 def test_submissions_are_found_by_time_and_by_text(site: Site) -> None:
