@@ -130,7 +130,7 @@ def _statuses(path: str, method: str, operation: Operation) -> Iterator[int]:
         yield 422
     if operation.request_body:
         yield 400
-    if method in {"post", "patch"}:
+    if method in {"post", "patch"} or (method == "delete" and path.endswith("/forms/{form_id}")):
         yield 409
     if path == _INTAKE:
         yield from (403, 413, 415, 429)
