@@ -830,6 +830,19 @@ async def test_a_question_that_was_answered_before_the_run_is_asked_anew(world: 
     assert (view.state, view.answers) == (JobState.PAUSED, {})
 
 
+async def test_an_early_answer_that_the_next_run_begins_with_is_asked_anew(world: World) -> None:
+    job = await running(world)
+    await world.jobs.answer(job.id, "yes", by="key_1", key="send")
+    await world.jobs.release([job.lease])
+    again = await claim_one(world)
+    assert again.answers["send"].text == "yes"
+
+    await ended(world, again, Paused(question=a_question()))
+
+    view = await seen(world, job)
+    assert (view.state, view.answers) == (JobState.PAUSED, {})
+
+
 async def test_after_the_deadline_the_default_is_the_answer(world: World) -> None:
     job = await waiting(world, deadline=MINUTE)
     assert (await seen(world, job)).answer_by == world.clock.now() + MINUTE
