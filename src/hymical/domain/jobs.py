@@ -286,17 +286,24 @@ def settle(job: Job, ending: Ending | Errored, dice: float) -> Settlement:
         case SubjectGone(what=what):
             return Completed(result={"gone": what})
         case RetryLater(after=after, why=why):
-            return Later(delay=max(after, timedelta(0)), spends=False, error=why and why[:LONGEST_ERROR])
+            return Later(delay=max(after, timedelta(0)), spends=False, error=why and _readable(why))
         case GiveUp(error=error, reason=reason):
-            return Failed(reason=reason, error=error[:LONGEST_ERROR])
+            return Failed(reason=reason, error=_readable(error))
         case AskHuman(question=question):
             return Paused(question=question)
         case Errored(error=error) if job.retry_count < job.max_retries:
-            return Later(delay=backoff(job.retry_count + 1, dice), spends=True, error=error[:LONGEST_ERROR])
+            return Later(delay=backoff(job.retry_count + 1, dice), spends=True, error=_readable(error))
         case Errored(error=error):
-            return Failed(reason=JobFailure.EXHAUSTED, error=error[:LONGEST_ERROR])
+            return Failed(reason=JobFailure.EXHAUSTED, error=_readable(error))
         case _:
             assert_never(ending)
+
+
+def _readable(error: str) -> str:
+    """Text of any exception as a database takes it: cut, without NUL and lone surrogates."""
+    return (
+        error[:LONGEST_ERROR].replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    )
 
 
 def lost_for_good(job: Job) -> Failed | None:
