@@ -90,8 +90,9 @@ class Question:
         """The answer as it is to be stored. Raises `InvalidValue` for one that does not fit."""
         if self.choices and text not in self.choices:
             raise InvalidValue("answer", f"must be one of: {', '.join(self.choices)}")
-        if not text.strip() or len(text) > LONGEST_ANSWER or "\0" in text:
-            raise InvalidValue("answer", f"must be a text of 1 to {LONGEST_ANSWER} characters without NUL")
+        if not text.strip() or len(text) > LONGEST_ANSWER or _plain(text) != text:
+            rule = f"must be a text of 1 to {LONGEST_ANSWER} characters, without NUL and lone surrogates"
+            raise InvalidValue("answer", rule)
         return text
 
 
@@ -278,6 +279,15 @@ class Paused:
 Settlement = Completed | Later | Failed | Paused
 
 
+def _plain(text: str) -> str:
+    """A text that any database can store: without NUL and lone surrogates."""
+    return text.replace("\0", "").encode(errors="replace").decode()
+
+
+def _told(error: str) -> str:
+    return _plain(error[:LONGEST_ERROR])
+
+
 def settle(job: Job, ending: Ending | Errored, dice: float) -> Settlement:
     """The next state of a job. Total, pure, and the only place that decides. `dice` is a number in [0, 1)."""
     match ending:
@@ -286,15 +296,15 @@ def settle(job: Job, ending: Ending | Errored, dice: float) -> Settlement:
         case SubjectGone(what=what):
             return Completed(result={"gone": what})
         case RetryLater(after=after, why=why):
-            return Later(delay=max(after, timedelta(0)), spends=False, error=why and why[:LONGEST_ERROR])
+            return Later(delay=max(after, timedelta(0)), spends=False, error=why and _told(why))
         case GiveUp(error=error, reason=reason):
-            return Failed(reason=reason, error=error[:LONGEST_ERROR])
+            return Failed(reason=reason, error=_told(error))
         case AskHuman(question=question):
             return Paused(question=question)
         case Errored(error=error) if job.retry_count < job.max_retries:
-            return Later(delay=backoff(job.retry_count + 1, dice), spends=True, error=error[:LONGEST_ERROR])
+            return Later(delay=backoff(job.retry_count + 1, dice), spends=True, error=_told(error))
         case Errored(error=error):
-            return Failed(reason=JobFailure.EXHAUSTED, error=error[:LONGEST_ERROR])
+            return Failed(reason=JobFailure.EXHAUSTED, error=_told(error))
         case _:
             assert_never(ending)
 

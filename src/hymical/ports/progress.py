@@ -9,6 +9,9 @@ from hymical.domain.leases import JobLease
 from hymical.domain.progress import ProgressEvent, RecordedEvent
 from hymical.ports.wakeups import Bell
 
+PAGE = 1_000
+"""How many events are read at one time."""
+
 
 class ProgressBus(Protocol):
     """Events of jobs, numbered from 1 within each, without gaps and in one order for all."""
@@ -21,8 +24,8 @@ class ProgressBus(Protocol):
         """
         ...
 
-    async def since(self, job_id: JobId, number: int) -> Sequence[RecordedEvent]:
-        """Those behind `number`, in order; empty for a job that is not there."""
+    async def since(self, job_id: JobId, number: int, *, limit: int = PAGE) -> Sequence[RecordedEvent]:
+        """Those behind `number`, in order, at most `limit`; empty for a job that is not there."""
         ...
 
     def changes(self, job_id: JobId) -> AbstractAsyncContextManager[Bell]:

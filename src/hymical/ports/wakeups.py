@@ -1,6 +1,7 @@
 """A nudge to those who wait for work."""
 
 import asyncio
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -31,4 +32,8 @@ class Bell:
 class WakeUps(Protocol):
     def deliveries(self) -> AbstractAsyncContextManager[Bell]:
         """A bell that rings when deliveries were stored, anywhere, for as long as the block is open."""
+        ...
+
+    def jobs(self, queues: Collection[str]) -> AbstractAsyncContextManager[Bell]:
+        """A bell that rings when jobs of these queues became due, or one of the queues was resumed, anywhere."""
         ...

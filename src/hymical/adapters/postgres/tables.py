@@ -268,6 +268,8 @@ jobs = Table(
         "(state IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL)", name="finished_at_end"
     ),
     CheckConstraint("(state = 'failed') = (failure_reason IS NOT NULL)", name="failed_with_reason"),
+    # the few that people look for among the many
+    Index("jobs_state", "state", "id", postgresql_where=text("state IN ('paused', 'failed', 'cancelled')")),
     # the order in which jobs are claimed
     Index(
         "jobs_pending",

@@ -68,6 +68,12 @@ def upgrade() -> None:
         ),
     )
     op.create_index(
+        "jobs_state",
+        "jobs",
+        ["state", "id"],
+        postgresql_where=sa.text("state IN ('paused', 'failed', 'cancelled')"),
+    )
+    op.create_index(
         "jobs_pending",
         "jobs",
         ["queue", "priority", "run_at", "id"],

@@ -1,0 +1,437 @@
+"""The queue of jobs and its history in PostgreSQL."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Any
+
+from sqlalchemy import Row, literal_column, select
+from sqlalchemy.dialects.postgresql import insert
+
+from hymical.adapters.postgres.errors import translated
+from hymical.adapters.postgres.statements import statement
+from hymical.adapters.postgres.tables import job_events, jobs, paused_queues
+from hymical.adapters.postgres.transactions import PostgresTransactions
+from hymical.domain.errors import (
+    AlreadyExists,
+    JobEnded,
+    JobLost,
+    JobNotFailed,
+    JobNotWaiting,
+    NotFound,
+    StorageUnavailable,
+)
+from hymical.domain.ids import JobId, LeaseToken
+from hymical.domain.jobs import (
+    Answer,
+    Completed,
+    Failed,
+    Job,
+    JobFailure,
+    JobState,
+    Json,
+    Later,
+    NewJob,
+    Paused,
+    Priority,
+    Question,
+)
+from hymical.domain.leases import JobLease
+from hymical.domain.progress import ProgressEvent, StepStatus
+from hymical.ports.clock import Clock
+from hymical.ports.jobs import (
+    COUNTED_AT_MOST,
+    ClaimedJobs,
+    Enqueued,
+    JobFilter,
+    JobVerdict,
+    JobView,
+    QueueView,
+    SettledJob,
+)
+from hymical.ports.workers import LIVE_WITHIN
+
+_Place = tuple[datetime, str]
+
+_BEGINNING: _Place = (datetime(1, 1, 1, tzinfo=UTC), "")
+# what commits late, or is handed back, lies behind the floors until the next full look
+_FULL_LOOK_EVERY = 2.0
+_UNSETTLED = timedelta(seconds=1)
+_SOUGHT_AGAIN = 5
+
+
+class PostgresJobQueue:
+    def __init__(self, transactions: PostgresTransactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self._floors: dict[str, dict[Priority, _Place]] = {}
+        self._looked: dict[str, float] = {}
+        self._turn = 0
+
+    async def enqueue(self, new: Sequence[NewJob]) -> Sequence[Enqueued]:
+        left, owners = list(new), dict[JobId, JobId]()
+        with translated():
+            async with self._transactions.connection() as connection:
+                for _ in range(_SOUGHT_AGAIN):
+                    stored = set(await connection.scalars(statement("enqueue_jobs"), self._enqueued(left)))
+                    owners |= {job.id: job.id for job in left if job.id in stored}
+                    left = [job for job in left if job.id not in stored]
+                    if not left:
+                        break
+                    wanted = {
+                        "types": [job.type for job in left],
+                        "unique_keys": [job.unique_key for job in left],
+                    }
+                    rows = await connection.execute(statement("find_open_jobs"), wanted)
+                    found = {(row.type, row.unique_key): JobId(row.id) for row in rows}
+                    owners |= {
+                        job.id: found[job.type, job.unique_key]
+                        for job in left
+                        if (job.type, job.unique_key) in found
+                    }
+                    # one that ended in between has set its key free
+                    left = [job for job in left if job.id not in owners]
+                    if not left:
+                        break
+        if left:
+            raise StorageUnavailable("the jobs with these unique keys end and begin too fast")
+        return [Enqueued(job_id=owners[job.id], duplicate=owners[job.id] != job.id) for job in new]
+
+    def _enqueued(self, new: Sequence[NewJob]) -> dict[str, object]:
+        return {
+            "now": self._clock.pinned(),
+            "ids": [job.id for job in new],
+            "queues": [job.queue for job in new],
+            "types": [job.type for job in new],
+            "versions": [job.version for job in new],
+            "payloads": [_written(job.payload) for job in new],
+            "priorities": [int(job.priority) for job in new],
+            "max_retries": [job.max_retries for job in new],
+            "run_ats": [job.run_at for job in new],
+            "unique_keys": [job.unique_key for job in new],
+        }
+
+    async def claim(self, queues: Sequence[str], *, limit: int, lease: timedelta) -> ClaimedJobs:
+        first, self._turn = self._turn % len(queues), self._turn + 1
+        claimed, more, now = list[Job](), False, self._clock.now()
+        for queue in (*queues[first:], *queues[:first]):
+            if len(claimed) == limit:
+                return ClaimedJobs(jobs=claimed, more=True, next_due=None, now=now)
+            try:
+                taken = await self._claim_from(queue, limit - len(claimed), lease)
+            except StorageUnavailable:
+                if claimed:
+                    # what was taken is held, and is not to be forgotten
+                    break
+                raise
+            claimed += taken.jobs
+            more, now = more or taken.more, taken.now
+        if claimed or more:
+            return ClaimedJobs(jobs=claimed, more=more, next_due=None, now=now)
+        return ClaimedJobs(jobs=(), more=False, next_due=await self._next_due(queues), now=now)
+
+    async def _claim_from(self, queue: str, limit: int, lease: timedelta) -> ClaimedJobs:
+        in_full = monotonic() - self._looked.get(queue, -_FULL_LOOK_EVERY) >= _FULL_LOOK_EVERY
+        floors = self._floors.setdefault(queue, {})
+        places = [_BEGINNING if in_full else floors.get(one, _BEGINNING) for one in Priority]
+        parameters = {
+            "now": self._clock.pinned(),
+            "queue": queue,
+            "limit": limit,
+            "lease": lease,
+            "priorities": [int(one) for one in Priority],
+            "floor_run_ats": [run_at for run_at, _ in places],
+            "floor_ids": [job_id for _, job_id in places],
+        }
+        if in_full:
+            self._looked[queue] = monotonic()
+        with translated():
+            async with self._transactions.connection() as connection:
+                rows = (await connection.execute(statement("claim_jobs"), parameters)).all()
+        now, taken = rows[0].now, [row for row in rows if row.id is not None]
+        for row in taken:
+            if not row.lost:
+                # ordered within its priority: the last one stays
+                floors[Priority(row.priority)] = min((row.run_at, row.id), (now - _UNSETTLED, ""))
+        return ClaimedJobs(
+            jobs=[_job(row) for row in taken],
+            more=len(taken) == limit or rows[0].defaulted > 0,
+            next_due=None,
+            now=now,
+        )
+
+    async def _next_due(self, queues: Sequence[str]) -> timedelta | None:
+        parameters = {"now": self._clock.pinned(), "queues": list(queues)}
+        with translated():
+            async with self._transactions.connection() as connection:
+                wait: timedelta | None = await connection.scalar(statement("next_due_job"), parameters)
+        return wait
+
+    async def renew(self, leases: Sequence[JobLease], *, lease: timedelta) -> Collection[JobId]:
+        return await self._of_the_held("renew_jobs", leases, {"now": self._clock.pinned(), "lease": lease})
+
+    async def still_held(self, leases: Sequence[JobLease]) -> Collection[JobId]:
+        return await self._of_the_held("held_jobs", leases, {})
+
+    async def _of_the_held(
+        self, name: str, leases: Sequence[JobLease], parameters: dict[str, object]
+    ) -> Collection[JobId]:
+        with translated():
+            async with self._transactions.connection() as connection:
+                return set(await connection.scalars(statement(name), parameters | _held(leases)))
+
+    async def save(self, lease: JobLease, checkpoint: Json) -> None:
+        parameters = {"id": lease.job_id, "token": lease.token, "checkpoint": _written(checkpoint)}
+        with translated():
+            async with self._transactions.connection() as connection:
+                if not (await connection.execute(statement("save_checkpoint"), parameters)).all():
+                    raise JobLost(lease.job_id)
+
+    async def settle(self, settled: Sequence[SettledJob]) -> Sequence[JobVerdict]:
+        # in one order everywhere, so that two batches that share a job do not wait for each other
+        ordered = sorted(settled, key=lambda one: one.lease.job_id)
+        pauses = [(one, one.settlement) for one in ordered if isinstance(one.settlement, Paused)]
+        ends = [one for one in ordered if not isinstance(one.settlement, Paused)]
+        verdicts: dict[LeaseToken, JobVerdict] = {}
+        with translated():
+            async with self._transactions.connection() as connection:
+                for name, batch in (("settle_jobs", self._ends(ends)), ("pause_jobs", self._pauses(pauses))):
+                    if batch["ids"]:
+                        rows = await connection.execute(statement(name), batch)
+                        verdicts |= {row.token: JobVerdict(row.verdict) for row in rows}
+        return [verdicts[one.lease.token] for one in settled]
+
+    def _ends(self, ends: Sequence[SettledJob]) -> dict[str, Any]:
+        return _held([one.lease for one in ends]) | {
+            "now": self._clock.pinned(),
+            "states": [_state_after(one) for one in ends],
+            "delays": [getattr(one.settlement, "delay", None) for one in ends],
+            "spends": [getattr(one.settlement, "spends", False) for one in ends],
+            "failure_reasons": [getattr(one.settlement, "reason", None) for one in ends],
+            "errors": [getattr(one.settlement, "error", None) for one in ends],
+            "results": [_written(getattr(one.settlement, "result", None)) for one in ends],
+        }
+
+    def _pauses(self, pauses: Sequence[tuple[SettledJob, Paused]]) -> dict[str, Any]:
+        questions = [paused.question for _, paused in pauses]
+        events = [one.event for one, _ in pauses]
+        return _held([one.lease for one, _ in pauses]) | {
+            "now": self._clock.pinned(),
+            "keys": [question.key for question in questions],
+            "questions": [_written(_question_json(question)) for question in questions],
+            "choices": [json.dumps(question.choices) if question.choices else None for question in questions],
+            "answer_within": [question.deadline for question in questions],
+            "steps": [event and event.step for event in events],
+            "statuses": [event and event.status for event in events],
+            "messages": [_written(event.message) if event else None for event in events],
+        }
+
+    async def release(self, leases: Sequence[JobLease]) -> None:
+        with translated():
+            async with self._transactions.connection() as connection:
+                await connection.execute(statement("release_jobs"), _held(leases))
+
+    async def answer(self, job_id: JobId, text: str, *, by: str, key: str | None = None) -> None:
+        with translated():
+            async with self._transactions.together() as connection:
+                found = (await connection.execute(statement("lock_job"), {"id": job_id})).one_or_none()
+                if found is None:
+                    raise NotFound("job", job_id)
+                question = _question(found.question)
+                if question is not None:
+                    if key not in {None, question.key}:
+                        raise JobNotWaiting(job_id, found.state, question.key)
+                    text, key = question.check(text), question.key
+                elif key is None or found.state not in _NOT_ASKED_YET or key in (found.answers or {}):
+                    raise JobNotWaiting(job_id, found.state)
+                else:
+                    # any text will do until the question says what it takes
+                    text = Question(key=key, text="").check(text)
+                parameters = {"now": self._clock.pinned(), "id": job_id, "key": key, "text": text, "by": by}
+                await connection.execute(statement("answer_job"), parameters)
+
+    async def cancel(self, job_id: JobId) -> None:
+        state = await self._change("cancel_job", job_id)
+        if state is not None:
+            raise JobEnded(job_id, state)
+
+    async def retry(self, job_id: JobId) -> None:
+        with translated({"jobs_unique_key": AlreadyExists("job", job_id)}):
+            state = await self._change("retry_job", job_id)
+        if state is not None:
+            raise JobNotFailed(job_id, state)
+
+    async def _change(self, name: str, job_id: JobId) -> str | None:
+        """The state that forbids the change, or None where it was made."""
+        parameters = {"now": self._clock.pinned(), "id": job_id}
+        with translated():
+            async with self._transactions.connection() as connection:
+                if (await connection.execute(statement(name), parameters)).all():
+                    return None
+                state = await connection.scalar(select(jobs.c.state).where(jobs.c.id == job_id))
+        if state is None:
+            raise NotFound("job", job_id)
+        return str(state)
+
+    async def pause_queue(self, queue: str) -> None:
+        row = insert(paused_queues).values(queue=queue, paused_at=self._clock.now())
+        with translated():
+            async with self._transactions.connection() as connection:
+                await connection.execute(row.on_conflict_do_nothing())
+
+    async def resume_queue(self, queue: str) -> None:
+        with translated():
+            async with self._transactions.connection() as connection:
+                await connection.execute(statement("resume_queue"), {"queue": queue})
+
+
+class PostgresJobHistory:
+    def __init__(self, transactions: PostgresTransactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def page(self, which: JobFilter, *, before: str | None, limit: int) -> Sequence[JobView]:
+        query = _views.order_by(jobs.c.id.desc()).limit(limit)
+        if which.queue is not None:
+            query = query.where(jobs.c.queue == which.queue)
+        if which.type is not None:
+            query = query.where(jobs.c.type == which.type)
+        if which.state is not None:
+            # in plain text: only so does the planner see that a partial index holds all of them
+            query = query.where(jobs.c.state == literal_column(f"'{which.state.value}'"))
+        if before is not None:
+            query = query.where(jobs.c.id < before)
+        with translated():
+            async with self._transactions.connection() as connection:
+                return [_view(row) for row in await connection.execute(query)]
+
+    async def get(self, job_id: JobId) -> JobView:
+        with translated():
+            async with self._transactions.connection() as connection:
+                row = (await connection.execute(_views.where(jobs.c.id == job_id))).one_or_none()
+        if row is None:
+            raise NotFound("job", job_id)
+        return _view(row)
+
+    async def queues(self) -> Sequence[QueueView]:
+        parameters = {
+            "now": self._clock.pinned(),
+            "live_within": LIVE_WITHIN,
+            "at_most": COUNTED_AT_MOST,
+        }
+        with translated():
+            async with self._transactions.connection() as connection:
+                rows = await connection.execute(statement("list_queues"), parameters)
+                return [QueueView(**row) for row in rows.mappings()]
+
+
+_NOT_ASKED_YET = frozenset({JobState.PENDING, JobState.PROCESSING})
+
+_views = select(
+    jobs,
+    job_events.c.step,
+    job_events.c.status,
+    job_events.c.message,
+).outerjoin(job_events, (job_events.c.job_id == jobs.c.id) & (job_events.c.number == jobs.c.event_count))
+
+
+def _held(leases: Sequence[JobLease]) -> dict[str, Any]:
+    ordered = sorted(leases, key=lambda lease: lease.job_id)
+    return {"ids": [lease.job_id for lease in ordered], "tokens": [lease.token for lease in ordered]}
+
+
+def _written(value: Json | None) -> str | None:
+    return None if value is None else json.dumps(value, allow_nan=False)
+
+
+def _state_after(settled: SettledJob) -> JobState:
+    match settled.settlement:
+        case Completed():
+            return JobState.COMPLETED
+        case Later():
+            return JobState.PENDING
+        case Failed():
+            return JobState.FAILED
+        case Paused():
+            return JobState.PAUSED
+
+
+def _question_json(question: Question) -> Json:
+    deadline = question.deadline
+    return {
+        "key": question.key,
+        "text": question.text,
+        "choices": question.choices,
+        "deadline": None if deadline is None else deadline.total_seconds(),
+        "default": question.default,
+    }
+
+
+def _question(stored: Mapping[str, Any] | None) -> Question | None:
+    if stored is None:
+        return None
+    deadline = stored["deadline"]
+    return Question(
+        key=stored["key"],
+        text=stored["text"],
+        choices=tuple(stored["choices"]),
+        deadline=None if deadline is None else timedelta(seconds=deadline),
+        default=stored["default"],
+    )
+
+
+def _answers(stored: Mapping[str, Any] | None) -> Mapping[str, Answer]:
+    return {
+        key: Answer(text=answer["text"], by=answer["by"], at=datetime.fromisoformat(answer["at"]))
+        for key, answer in (stored or {}).items()
+    }
+
+
+def _job(row: Row[Any]) -> Job:
+    job_id = JobId(row.id)
+    return Job(
+        id=job_id,
+        queue=row.queue,
+        type=row.type,
+        version=row.version,
+        payload=row.payload,
+        priority=Priority(row.priority),
+        claim_count=row.claim_count,
+        retry_count=row.retry_count,
+        max_retries=row.max_retries,
+        lost_in_a_row=row.lost_in_a_row,
+        answers=_answers(row.answers),
+        checkpoint=row.checkpoint,
+        lease=JobLease(job_id=job_id, token=LeaseToken(row.lease_token)),
+    )
+
+
+def _view(row: Row[Any]) -> JobView:
+    job_id = JobId(row.id)
+    return JobView(
+        id=job_id,
+        queue=row.queue,
+        type=row.type,
+        version=row.version,
+        payload=row.payload,
+        priority=Priority(row.priority),
+        state=JobState(row.state),
+        retry_count=row.retry_count,
+        max_retries=row.max_retries,
+        run_at=row.run_at,
+        unique_key=row.unique_key,
+        question=_question(row.question),
+        answer_by=row.answer_by,
+        answers=_answers(row.answers),
+        progress=None
+        if row.step is None
+        else ProgressEvent(job_id=job_id, step=row.step, status=StepStatus(row.status), message=row.message),
+        event_count=row.event_count,
+        result=row.result,
+        failure_reason=None if row.failure_reason is None else JobFailure(row.failure_reason),
+        error=row.error,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
