@@ -12,6 +12,7 @@ from hymical.domain.jobs import AskHuman, Ending, Finished, GiveUp, Question, Su
 from hymical.domain.progress import StepStatus
 from hymical.entrypoints.jobs.registry import job
 from hymical.ports.jobs import JobContext
+from hymical.ports.transactions import Transactions
 
 
 class Count(BaseModel):
@@ -22,13 +23,14 @@ class Count(BaseModel):
 
 
 @job(queue="counts")
-async def count(payload: Count, context: JobContext) -> Ending:
-    """Counts on from where the run before it came to."""
+async def count(payload: Count, context: JobContext, *, transactions: Transactions) -> Ending:
+    """Counts on from where the run before it came to, each number once: it is told and kept together."""
     start = (context.job.checkpoint or {}).get("counted", 0)
     assert isinstance(start, int)
     for number in range(start + 1, payload.up_to + 1):
-        await context.save({"counted": number})
-        await context.publish("count", StepStatus.PROGRESS, {"counted": number})
+        async with transactions.begin():
+            await context.save({"counted": number})
+            await context.publish("count", StepStatus.PROGRESS, {"counted": number})
         if number == payload.stands_still_at and context.job.claim_count == 1:
             await asyncio.Event().wait()
     return Finished(result={"began_behind": start})

@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from hymical.adapters.memory.store import MemoryStore
+from hymical.adapters.memory.transactions import MemoryTransactions
 from hymical.domain.errors import InvalidPayload
 from hymical.domain.jobs import AskHuman, Ending, Finished, GiveUp, Json
 from hymical.domain.progress import StepStatus
@@ -12,9 +14,11 @@ from hymical.ports.jobs import JobContext
 from hymical.testing import run_job
 from tests.job_types import Count, Nothing, ask, break_down, count
 
+TRANSACTIONS = MemoryTransactions(MemoryStore())
+
 
 async def test_a_run_tells_how_it_ended_what_it_published_and_saved() -> None:
-    run = await run_job(count, Count(up_to=2))
+    run = await run_job(count, Count(up_to=2), transactions=TRANSACTIONS)
 
     assert run.ending == Finished(result={"began_behind": 0})
     assert [(event.step, event.status, event.message) for event in run.events] == [
@@ -25,7 +29,7 @@ async def test_a_run_tells_how_it_ended_what_it_published_and_saved() -> None:
 
 
 async def test_a_run_begins_with_what_an_earlier_one_saved() -> None:
-    run = await run_job(count, {"up_to": 3}, checkpoint={"counted": 2})
+    run = await run_job(count, {"up_to": 3}, checkpoint={"counted": 2}, transactions=TRANSACTIONS)
 
     assert run.ending == Finished(result={"began_behind": 2})
     assert len(run.events) == 1

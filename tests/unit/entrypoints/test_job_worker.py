@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -19,7 +19,6 @@ from hymical.domain.jobs import (
     JobState,
     Json,
     NewJob,
-    RetryLater,
 )
 from hymical.domain.leases import JobLease
 from hymical.entrypoints.worker import jobs as worker_module
@@ -185,13 +184,15 @@ class RecordingBell(Bell):
         super().__init__()
         self.waits: list[float] = []
         self.enough = 0
+        self.during: dict[int, Callable[[], Awaitable[object]]] = {}
         self.stop = asyncio.Event().set
 
     async def wait(self, seconds: float) -> bool:
         self.waits.append(seconds)
         if len(self.waits) >= self.enough:
             self.stop()
-        await asyncio.sleep(0)
+        if happens := self.during.get(len(self.waits)):
+            await happens()
         return False
 
 
@@ -381,15 +382,12 @@ async def test_an_empty_look_doubles_the_wait_up_to_the_maximum() -> None:
 
 async def test_work_resets_the_wait() -> None:
     site, bell = at_rest(poll=(timedelta(seconds=1), timedelta(seconds=10)), looks=6)
-    (job,) = await site.enqueue()
-    site.handlers.endings[job] = RetryLater(after=timedelta(0))
+    bell.during = {3: site.enqueue}
 
-    async with site.working():
-        await site.queue.has_claimed(4)
-        site.handlers.endings.clear()
+    async with asyncio.timeout(PATIENCE):
+        await site.worker.run()
 
-    assert bell.waits[0] == 0.75
-    assert bell.waits[-1] <= 7.5
+    assert bell.waits == [0.75, 1.5, 3, 0.75, 0.75, 1.5]
 
 
 async def test_a_job_that_waits_for_its_time_shortens_the_wait() -> None:
