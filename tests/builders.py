@@ -1,12 +1,15 @@
 """Readable test data: a_form(), a_delivery() and the like; each call makes new ids."""
 
 from datetime import datetime, timedelta
+from uuid import uuid4
 
 from hymical.adapters.system.ids import SystemIds
 from hymical.domain.deliveries import Attempt, Delivery, DeliveryState
 from hymical.domain.destinations import Destination, DestinationState, NewDestination
 from hymical.domain.forms import Fields, Form, NewForm, Submission
-from hymical.domain.ids import FormId
+from hymical.domain.ids import FormId, LeaseToken
+from hymical.domain.jobs import Job, Json, NewJob, Priority, Question
+from hymical.domain.leases import JobLease
 from hymical.domain.messages import Message, submission_message
 from hymical.domain.outcomes import Answer, AttemptOutcome, Outcome
 from hymical.domain.retries import RetryPolicy
@@ -97,3 +100,51 @@ def an_attempt(number: int, outcome: AttemptOutcome = AttemptOutcome.SUCCEEDED, 
 
 def an_answer(outcome: Outcome, status: int | None = None) -> Answer:
     return Answer(outcome=outcome, duration=timedelta(milliseconds=12), response_status=status)
+
+
+def a_new_job(
+    queue: str = "default",
+    type: str = "count",
+    *,
+    payload: Json | None = None,
+    priority: Priority = Priority.NORMAL,
+    max_retries: int = 3,
+    run_at: datetime | None = None,
+    unique_key: str | None = None,
+) -> NewJob:
+    return NewJob(
+        id=ids.job(),
+        queue=queue,
+        type=type,
+        version=1,
+        payload=payload or {"up_to": 3},
+        priority=priority,
+        max_retries=max_retries,
+        run_at=run_at,
+        unique_key=unique_key,
+    )
+
+
+def a_job(*, retry_count: int = 0, max_retries: int = 3, lost_in_a_row: int = 0) -> Job:
+    """One that is in somebody's hands."""
+    new = a_new_job(max_retries=max_retries)
+    return Job(
+        id=new.id,
+        queue=new.queue,
+        type=new.type,
+        version=new.version,
+        payload=new.payload,
+        priority=new.priority,
+        claim_count=1,
+        retry_count=retry_count,
+        max_retries=new.max_retries,
+        lost_in_a_row=lost_in_a_row,
+        lease=JobLease(job_id=new.id, token=LeaseToken(uuid4())),
+    )
+
+
+def a_question(
+    key: str = "send", *, choices: tuple[str, ...] = ("yes", "no"), deadline: timedelta | None = None
+) -> Question:
+    default = None if deadline is None else "no"
+    return Question(key=key, text="Send them all?", choices=choices, deadline=deadline, default=default)

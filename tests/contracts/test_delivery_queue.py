@@ -737,7 +737,7 @@ async def test_only_what_failed_is_replayed(world: World) -> None:
 
 async def test_workers_are_woken_by_what_is_owed_released_or_replayed(world: World) -> None:
     async with world.wakeups.deliveries() as bell:
-        await bell.wait(5)  # a new listener rings once, for what came before it
+        await world.first_ring(bell)
         await world.owes()
         assert await bell.wait(5)
         claimed = await claim_one(world)

@@ -185,12 +185,15 @@ class RunJob:
             async with limit:
                 ending = await runnable.handler(context)
             _check_storable(ending)
-        except Exception as error:  # noqa: BLE001  a handler may fail in any way, and must not end its worker
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            # a handler may fail in any way, and none of it is to end its worker
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
             late = TimeoutError(f"it took longer than {runnable.timeout}") if limit.expired() else None
             return self._after(late or error, context.job)
         return ending
 
-    def _after(self, error: Exception, job: Job) -> Ending | Errored | None:
+    def _after(self, error: BaseException, job: Job) -> Ending | Errored | None:
         if _holds(error, JobLost):
             return None
         if _holds(error, StorageUnavailable):
@@ -348,7 +351,13 @@ def _check_storable(ending: Ending) -> None:
         json.dumps(ending.result, allow_nan=False)
 
 
-def _holds(error: Exception, kind: type[Exception]) -> bool:
+def _is_cancelled() -> bool:
+    """Whether this task is to end; a handler may also meet the cancellation of another."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _holds(error: BaseException, kind: type[Exception]) -> bool:
     """Whether it is of that kind, or a task group's with one of that kind in it."""
     return isinstance(error, kind) or (isinstance(error, ExceptionGroup) and error.subgroup(kind) is not None)
 

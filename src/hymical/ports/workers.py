@@ -13,13 +13,14 @@ LIVE_WITHIN = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPresence:
-    """What a worker says of itself."""
+    """What a worker says of itself. `queues` are those it drains; none: it delivers webhooks."""
 
     id: WorkerId
     host: str
     pid: int
     version: str
     in_flight: int
+    queues: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class WorkerView:
     started_at: datetime
     last_seen_at: datetime
     live: bool
+    queues: Sequence[str] = ()
 
 
 class WorkerRegistry(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import uuid4
 
-from hymical.adapters.memory.store import MemoryStore
+from hymical.adapters.memory.store import DELIVERIES, MemoryStore
 from hymical.domain.deliveries import (
     WITHDRAWALS,
     Attempt,
@@ -51,7 +51,7 @@ class MemoryDeliveryQueue:
         rows.messages.update({message.id: message for message in messages})
         rows.deliveries.update({delivery.id: delivery for delivery in deliveries})
         if any(delivery.due_at is not None for delivery in deliveries):
-            self._store.ring()
+            self._store.ring(DELIVERIES)
 
     async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
         now = self._clock.now()
@@ -155,7 +155,7 @@ class MemoryDeliveryQueue:
             delivery = self._store.rows.deliveries.get(lease.delivery_id)
             if delivery is not None and holds(delivery, lease):
                 self._store.rows.deliveries[delivery.id] = released(delivery, now)
-                self._store.ring()
+                self._store.ring(DELIVERIES)
 
     async def replay(self, delivery_id: DeliveryId) -> None:
         delivery = self._store.rows.deliveries.get(delivery_id)
@@ -167,7 +167,7 @@ class MemoryDeliveryQueue:
         if (hindrance := self._stranded(delivery.destination_id)) is not None:
             raise NotReplayable(delivery_id, delivery.state, hindrance)
         self._store.rows.deliveries[delivery_id] = fresh
-        self._store.ring()
+        self._store.ring(DELIVERIES)
 
     async def resend(self, delivery_id: DeliveryId, new_id: DeliveryId) -> None:
         rows, now = self._store.rows, self._clock.now()
@@ -184,7 +184,7 @@ class MemoryDeliveryQueue:
             due_at=now,
             created_at=now,
         )
-        self._store.ring()
+        self._store.ring(DELIVERIES)
 
     async def withdraw_from(self, destination_id: DestinationId, reason: Reason) -> None:
         self._withdraw(reason, lambda delivery: delivery.destination_id == destination_id)

@@ -1,9 +1,9 @@
 """Transactions and wake-ups within one process."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Collection
+from contextlib import AbstractAsyncContextManager
 
-from hymical.adapters.memory.store import MemoryStore
+from hymical.adapters.memory.store import DELIVERIES, MemoryStore, jobs_of
 from hymical.ports.wakeups import Bell
 
 
@@ -23,11 +23,8 @@ class MemoryWakeUps:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    @asynccontextmanager
-    async def deliveries(self) -> AsyncIterator[Bell]:
-        bell = Bell()
-        self._store.bells.add(bell)
-        try:
-            yield bell
-        finally:
-            self._store.bells.discard(bell)
+    def deliveries(self) -> AbstractAsyncContextManager[Bell]:
+        return self._store.listen([DELIVERIES])
+
+    def jobs(self, queues: Collection[str]) -> AbstractAsyncContextManager[Bell]:
+        return self._store.listen([jobs_of(queue) for queue in queues])

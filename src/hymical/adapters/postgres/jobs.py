@@ -1,9 +1,8 @@
 """The queue of jobs and its history in PostgreSQL."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from time import monotonic
 from typing import Any
 
 from sqlalchemy import Row, literal_column, select
@@ -108,8 +107,8 @@ class PostgresJobQueue:
             "payloads": [_written(job.payload) for job in new],
             "priorities": [int(job.priority) for job in new],
             "max_retries": [job.max_retries for job in new],
-            "run_ats": [job.run_at for job in new],
-            "unique_keys": [job.unique_key for job in new],
+            "run_ats": _column(job.run_at for job in new),
+            "unique_keys": _column(job.unique_key for job in new),
         }
 
     async def claim(self, queues: Sequence[str], *, limit: int, lease: timedelta) -> ClaimedJobs:
@@ -132,7 +131,8 @@ class PostgresJobQueue:
         return ClaimedJobs(jobs=(), more=False, next_due=await self._next_due(queues), now=now)
 
     async def _claim_from(self, queue: str, limit: int, lease: timedelta) -> ClaimedJobs:
-        in_full = monotonic() - self._looked.get(queue, -_FULL_LOOK_EVERY) >= _FULL_LOOK_EVERY
+        looked = self._clock.monotonic()
+        in_full = looked - self._looked.get(queue, float("-inf")) >= _FULL_LOOK_EVERY
         floors = self._floors.setdefault(queue, {})
         places = [_BEGINNING if in_full else floors.get(one, _BEGINNING) for one in Priority]
         parameters = {
@@ -145,7 +145,7 @@ class PostgresJobQueue:
             "floor_ids": [job_id for _, job_id in places],
         }
         if in_full:
-            self._looked[queue] = monotonic()
+            self._looked[queue] = looked
         with translated():
             async with self._transactions.connection() as connection:
                 rows = (await connection.execute(statement("claim_jobs"), parameters)).all()
@@ -206,11 +206,11 @@ class PostgresJobQueue:
         return _held([one.lease for one in ends]) | {
             "now": self._clock.pinned(),
             "states": [_state_after(one) for one in ends],
-            "delays": [getattr(one.settlement, "delay", None) for one in ends],
+            "delays": _column(getattr(one.settlement, "delay", None) for one in ends),
             "spends": [getattr(one.settlement, "spends", False) for one in ends],
-            "failure_reasons": [getattr(one.settlement, "reason", None) for one in ends],
-            "errors": [getattr(one.settlement, "error", None) for one in ends],
-            "results": [_written(getattr(one.settlement, "result", None)) for one in ends],
+            "failure_reasons": _column(getattr(one.settlement, "reason", None) for one in ends),
+            "errors": _column(getattr(one.settlement, "error", None) for one in ends),
+            "results": _column(_written(getattr(one.settlement, "result", None)) for one in ends),
         }
 
     def _pauses(self, pauses: Sequence[tuple[SettledJob, Paused]]) -> dict[str, Any]:
@@ -220,17 +220,21 @@ class PostgresJobQueue:
             "now": self._clock.pinned(),
             "keys": [question.key for question in questions],
             "questions": [_written(_question_json(question)) for question in questions],
-            "choices": [json.dumps(question.choices) if question.choices else None for question in questions],
-            "answer_within": [question.deadline for question in questions],
-            "steps": [event and event.step for event in events],
-            "statuses": [event and event.status for event in events],
-            "messages": [_written(event.message) if event else None for event in events],
+            "choices": _column(
+                json.dumps(question.choices) if question.choices else None for question in questions
+            ),
+            "answer_within": _column(question.deadline for question in questions),
+            "steps": _column(event and event.step for event in events),
+            "statuses": _column(event and event.status for event in events),
+            "messages": _column(_written(event.message) if event else None for event in events),
         }
 
     async def release(self, leases: Sequence[JobLease]) -> None:
         with translated():
             async with self._transactions.connection() as connection:
                 await connection.execute(statement("release_jobs"), _held(leases))
+        # they lie behind the floors, and are due
+        self._floors.clear()
 
     async def answer(self, job_id: JobId, text: str, *, by: str, key: str | None = None) -> None:
         with translated():
@@ -339,6 +343,12 @@ _views = select(
 def _held(leases: Sequence[JobLease]) -> dict[str, Any]:
     ordered = sorted(leases, key=lambda lease: lease.job_id)
     return {"ids": [lease.job_id for lease in ordered], "tokens": [lease.token for lease in ordered]}
+
+
+def _column(values: Iterable[object]) -> list[object] | None:
+    """An array for `unnest`, which fills up with nulls: one that holds nothing else need not be sent."""
+    column = list(values)
+    return column if any(value is not None for value in column) else None
 
 
 def _written(value: Json | None) -> str | None:

@@ -46,12 +46,16 @@ def run_or_fail(work: Awaitable[_Result]) -> _Result:
     """Runs to the end on the fast event loop; Hymical's own errors become a sentence."""
     import uvloop  # noqa: PLC0415
 
+    from hymical.entrypoints.jobs.registry import JobTypesInvalid  # noqa: PLC0415
+
     async def to_the_end() -> _Result:
         return await work
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(to_the_end())
+    except JobTypesInvalid as error:
+        fail(*error.problems, code=UNUSABLE)
     except HymicalError as error:
         fail(sentence(error))
 
