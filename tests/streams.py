@@ -70,13 +70,27 @@ class Stream:
         return found
 
 
+def reading_client(site: Site) -> httpx.AsyncClient:
+    """For any number of streams at once."""
+    return httpx.AsyncClient(
+        base_url=site.api_url,
+        headers={"authorization": f"Bearer {site.key}"},
+        trust_env=False,
+        timeout=PATIENCE_SECONDS,
+        limits=httpx.Limits(max_connections=None),
+    )
+
+
 @asynccontextmanager
-async def following(site: Site, job_id: str, *, after: str | None = None) -> AsyncIterator[Stream]:
-    headers = {"authorization": f"Bearer {site.key}"} | ({} if after is None else {"last-event-id": after})
-    async with (
-        httpx.AsyncClient(base_url=site.api_url, trust_env=False, timeout=None) as client,
-        client.stream("GET", f"/api/v1/jobs/{job_id}/events", headers=headers) as response,
-    ):
+async def following(
+    site: Site, job_id: str, *, after: str | None = None, client: httpx.AsyncClient | None = None
+) -> AsyncIterator[Stream]:
+    if client is None:
+        async with reading_client(site) as own, following(site, job_id, after=after, client=own) as stream:
+            yield stream
+        return
+    headers = {} if after is None else {"last-event-id": after}
+    async with client.stream("GET", f"/api/v1/jobs/{job_id}/events", headers=headers) as response:
         assert response.status_code == 200, await response.aread()
         assert response.headers["content-type"].startswith("text/event-stream")
         yield Stream(response)

@@ -106,7 +106,7 @@ class PostgresProgressBus:
         async with listening(self._database_url, _CHANNEL, self._hear) as first_try:
             await first_try.wait()
             tried.set()
-            while self._bells:
+            while self._bells or self._left.is_set():
                 await self._left.wait()
                 self._left.clear()
                 await asyncio.sleep(self._linger)
