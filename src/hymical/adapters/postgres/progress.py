@@ -41,8 +41,6 @@ class PostgresProgressBus:
         self._listening: asyncio.Task[None] | None = None
 
     async def publish(self, lease: JobLease, events: Sequence[ProgressEvent]) -> None:
-        if not events:
-            return
         parameters = {
             "now": self._clock.pinned(),
             "job_id": lease.job_id,

@@ -46,10 +46,10 @@ SELECT
         SELECT count(*)
         FROM (
             SELECT
-            FROM generate_series(1, 4) AS priority
+            FROM generate_series(1, 4) AS lane (priority)
             CROSS JOIN LATERAL (
                 SELECT FROM jobs
-                WHERE jobs.state = 'pending' AND jobs.queue = queue.name AND jobs.priority = priority
+                WHERE jobs.state = 'pending' AND jobs.queue = queue.name AND jobs.priority = lane.priority
                 AND jobs.run_at <= (SELECT now FROM clock)
                 LIMIT :at_most
             ) AS jobs
@@ -64,10 +64,10 @@ SELECT
     ) AS processing,
     (
         SELECT clock.now - min(oldest.run_at)
-        FROM generate_series(1, 4) AS priority
+        FROM generate_series(1, 4) AS lane (priority)
         CROSS JOIN LATERAL (
             SELECT jobs.run_at FROM jobs
-            WHERE jobs.state = 'pending' AND jobs.queue = queue.name AND jobs.priority = priority
+            WHERE jobs.state = 'pending' AND jobs.queue = queue.name AND jobs.priority = lane.priority
             AND jobs.run_at <= (SELECT now FROM clock)
             ORDER BY jobs.run_at, jobs.id
             LIMIT 1
