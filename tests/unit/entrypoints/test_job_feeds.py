@@ -199,6 +199,17 @@ async def test_a_feed_keeps_its_newest_events_up_to_its_bound(desk: Desk) -> Non
     assert feed.after(feed.last - 10) is None
 
 
+async def test_an_event_that_is_larger_than_the_bound_is_kept_until_the_next(desk: Desk) -> None:
+    job = await desk.begin()
+    reader = await desk.follow(job)
+    for number in (1, 2, 3):
+        asked = desk.bus.asked
+        await desk.tell(job, message={"text": "x" * 2 * KEPT_BYTES})
+        assert await heard(reader, 1) == [str(number)]
+        assert desk.bus.asked == asked + 1
+    await reader.aclose()
+
+
 async def test_a_job_is_watched_from_its_first_reader_to_its_last(desk: Desk) -> None:
     job = await desk.begin()
     first, second = await desk.follow(job), await desk.follow(job)

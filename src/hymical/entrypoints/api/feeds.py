@@ -18,7 +18,10 @@ from hymical.ports.wakeups import Bell
 _log = logging.getLogger(__name__)
 
 KEPT_BYTES = 262_144
-"""How much of a followed job's newest events is kept; who is behind that reads the rest by itself."""
+"""How much of a followed job's newest events is kept, one of them in any case.
+
+Whoever is further behind reads the rest by itself.
+"""
 
 _TOGETHER = 100
 _RETRY = b"retry: 2000\n\n"
@@ -55,7 +58,7 @@ class JobFeed:
             self._frames.append(frame)
             self._bytes += len(frame)
         dropped = 0
-        while self._bytes > KEPT_BYTES:
+        while self._bytes > KEPT_BYTES and dropped < len(self._frames) - 1:
             self._bytes -= len(self._frames[dropped])
             dropped += 1
         del self._frames[:dropped]
