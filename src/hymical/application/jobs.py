@@ -1,7 +1,6 @@
 """Enqueuing, running and settling jobs, and what people do with them."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from hymical.domain.jobs import (
     AskHuman,
     Ending,
     Errored,
-    Finished,
     GiveUp,
     Job,
     JobCatalog,
@@ -184,7 +182,6 @@ class RunJob:
         try:
             async with limit:
                 ending = await runnable.handler(context)
-            _check_storable(ending)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             # a handler may fail in any way, and none of it is to end its worker
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
@@ -343,12 +340,6 @@ def _unknown(job: Job) -> GiveUp:
 def _asks(job: Job, question: Question) -> ProgressEvent:
     message = {"question": question.text, "choices": list(question.choices)}
     return ProgressEvent(job_id=job.id, step=question.key, status=StepStatus.PAUSED, message=message)
-
-
-def _check_storable(ending: Ending) -> None:
-    """Raises `ValueError` or `TypeError` for a result that is no JSON: its job would never be settled."""
-    if isinstance(ending, Finished):
-        json.dumps(ending.result, allow_nan=False)
 
 
 def _is_cancelled() -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, get_type_hints
 from pydantic import BaseModel, ValidationError
 
 from hymical.domain.errors import InvalidPayload, InvalidValue
-from hymical.domain.jobs import Ending, JobCatalog, JobType, Json, Priority
+from hymical.domain.jobs import Ending, Finished, JobCatalog, JobType, Json, Priority
 from hymical.ports.jobs import JobContext, RunnableJob
 
 _P = ParamSpec("_P")
@@ -42,6 +42,21 @@ class JobDefinition(Generic[_P]):
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> Awaitable[Ending]:
         return self.function(*args, **kwargs)
+
+    async def run(self, context: JobContext, given: Mapping[str, object]) -> Ending:
+        """Runs the job of the context with what the handler needs.
+
+        Raises:
+            InvalidPayload: its payload does not fit.
+            TypeError: the handler returned something else than how it ended, or a result that is no JSON.
+        """
+        payload = self.parse(context.job.payload, context.job.version)
+        ending: object = await self.function(payload, context, **given)  # type: ignore[arg-type]  # checked by `job`
+        if not isinstance(ending, Ending):
+            raise TypeError(f"its handler returned {type(ending).__name__}, which is no way to end")
+        if isinstance(ending, Finished):
+            json.dumps(ending.result, allow_nan=False)
+        return ending
 
     def parse(self, payload: Json, version: int) -> BaseModel:
         """The payload in its model, whose validators find the `version` it was written with in their context.
@@ -171,12 +186,9 @@ class _Handler:
         self._given = {need: providers[need] for need in definition.needs}
 
     async def __call__(self, context: JobContext) -> Ending:
-        payload = self._definition.parse(context.job.payload, context.job.version)
-        given = {need: provider() for need, provider in self._given.items()}
-        ending: object = await self._definition(payload, context, **given)
-        if not isinstance(ending, Ending):
-            raise TypeError(f"its handler returned {type(ending).__name__}, which is no way to end")
-        return ending
+        return await self._definition.run(
+            context, {need: provider() for need, provider in self._given.items()}
+        )
 
 
 def _signature(function: Callable[..., object], where: str) -> tuple[type[BaseModel], tuple[str, ...]]:
