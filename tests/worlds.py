@@ -1,12 +1,9 @@
 """All ports over one store, in memory or in PostgreSQL, with a clock that a test moves."""
 
-import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
-import pytest
 from sqlalchemy import delete
 
 from hymical.adapters.fernet.cipher import FernetCipher
@@ -24,8 +21,10 @@ from hymical.adapters.memory.workers import MemoryWorkerRegistry
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
+from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository
 from hymical.adapters.postgres.limits import PostgresRateLimiter
+from hymical.adapters.postgres.progress import PostgresProgressBus
 from hymical.adapters.postgres.sources import PostgresSourceKey
 from hymical.adapters.postgres.tables import jobs as jobs_table
 from hymical.adapters.postgres.transactions import PostgresTransactions, create_engine
@@ -154,23 +153,11 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             source_key=PostgresSourceKey(connections),
             queue=PostgresDeliveryQueue(connections, clock, cipher),
             history=PostgresDeliveryHistory(connections, clock),
-            jobs=_not_on_main_yet("jobs", "PostgresJobQueue", connections, clock),
-            job_history=_not_on_main_yet("jobs", "PostgresJobHistory", connections, clock),
-            progress=_not_on_main_yet("progress", "PostgresProgressBus", connections, database_url, clock),
+            jobs=PostgresJobQueue(connections, clock),
+            job_history=PostgresJobHistory(connections, clock),
+            progress=PostgresProgressBus(connections, database_url, clock),
             delete_job=delete_job,
             rings_at_first=True,
         )
     finally:
         await engine.dispose()
-
-
-def _not_on_main_yet(module: str, name: str, *arguments: object) -> Any:
-    try:
-        return getattr(importlib.import_module(f"hymical.adapters.postgres.{module}"), name)(*arguments)
-    except ModuleNotFoundError:
-        return _NotOnMainYet()
-
-
-class _NotOnMainYet:
-    def __getattr__(self, name: str) -> Any:
-        pytest.skip("the adapter is not on main yet")

@@ -50,6 +50,16 @@ async def claim(world: World, limit: int = 100, *queues: str) -> Sequence[Job]:
     return (await world.jobs.claim(queues or ["default"], limit=limit, lease=LEASE)).jobs
 
 
+async def claim_all(world: World) -> Sequence[Job]:
+    """What is claimed by one who looks again for as long as there may be more."""
+    jobs = list[Job]()
+    while True:
+        claim = await world.jobs.claim(["default"], limit=10, lease=LEASE)
+        jobs += claim.jobs
+        if not claim.more:
+            return jobs
+
+
 async def claimed_ids(world: World, limit: int = 100, *queues: str) -> Sequence[JobId]:
     return [job.id for job in await claim(world, limit, *queues)]
 
@@ -826,10 +836,10 @@ async def test_after_the_deadline_the_default_is_the_answer(world: World) -> Non
     found = await world.jobs.claim(["default"], limit=1, lease=LEASE)
     assert (list(found.jobs), found.next_due) == ([], MINUTE)
     world.clock.move(MINUTE - MOMENT)
-    assert not await claim(world)
+    assert not await claim_all(world)
     world.clock.move(MOMENT)
 
-    again = await claim_one(world)
+    (again,) = await claim_all(world)
 
     assert again.id == job.id
     assert again.answers == {"send": Answer(text="no", by="default", at=world.clock.now())}
@@ -850,7 +860,7 @@ async def test_an_answer_before_the_deadline_is_the_answer(world: World) -> None
 async def test_once_the_default_was_taken_no_answer_is(world: World) -> None:
     job = await waiting(world, deadline=MINUTE)
     world.clock.move(MINUTE)
-    await claim_one(world)
+    await claim_all(world)
 
     with pytest.raises(JobNotWaiting):
         await world.jobs.answer(job.id, "yes", by="key_1")
@@ -1076,6 +1086,30 @@ async def test_queues_tell_what_is_due_what_runs_and_how_far_they_lag(world: Wor
     assert (default.due, default.processing, default.lag, default.paused) == (1, 1, MINUTE, False)
     assert (metrics.due, metrics.processing, metrics.lag, metrics.paused) == (0, 0, None, True)
     assert (scrapes.due, scrapes.lag, scrapes.workers) == (1, timedelta(0), 0)
+
+
+async def test_a_queue_is_listed_for_as_long_as_one_of_its_jobs_has_not_ended(world: World) -> None:
+    async def names() -> list[str]:
+        return [queue.name for queue in await world.job_history.queues()]
+
+    (job_id,) = await enqueued(world, a_new_job(run_at=world.clock.now() + MINUTE))
+    assert await names() == ["default"]
+    world.clock.move(MINUTE)
+    job = await claim_one(world)
+    assert await names() == ["default"]
+    await ended(world, job, Paused(question=a_question()))
+    assert await names() == ["default"]
+    await world.jobs.cancel(job_id)
+    assert await names() == []
+
+
+async def test_queues_count_each_priority_once(world: World) -> None:
+    new = [a_new_job(priority=priority) for priority in (*Priority, Priority.URGENT)]
+    await enqueued(world, *new)
+
+    (queue,) = await world.job_history.queues()
+
+    assert queue.due == len(new)
 
 
 async def test_queues_tell_how_many_live_workers_drain_them(world: World) -> None:

@@ -82,7 +82,8 @@ class JobQueue(Protocol):
 
         Of one queue those of the lower priority number come first, then those that are due longest. Each gets a
         new token and the next claim number. One whose lease has ended is claimable again, and counted as lost.
-        Questions whose deadline has passed get their default answer first.
+        Questions whose deadline has passed get their default answer first; `more` says so where their jobs were
+        not taken yet.
         """
         ...
 

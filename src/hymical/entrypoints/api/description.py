@@ -52,6 +52,7 @@ _SUCCESSES = {
     204: "Done; there is nothing to say.",
 }
 _INTAKE = "/f/{form_id}"
+_EVENTS = "/api/v1/jobs/{job_id}/events"
 _FORM = Schema(
     type=OpenAPIType.OBJECT,
     description="Any names; a repeated one has several values.",
@@ -72,6 +73,15 @@ def complete(document: OpenAPI) -> None:
                     content = {name: OpenAPIMediaType(schema=_FORM) for name in _FORM_TYPES}
                     operation.request_body = RequestBody(content=content, required=True)
                 _answer(operation, set(_statuses(path, method, operation)))
+    _stream(document)
+
+
+def _stream(document: OpenAPI) -> None:
+    """The framework takes one media type for an answer."""
+    operation = (document.paths or {})[_EVENTS].get
+    answer = ((operation and operation.responses) or {})["200"]
+    assert isinstance(answer, OpenAPIResponse)  # noqa: S101  and not a reference to one
+    answer.content = {"text/event-stream": OpenAPIMediaType(schema=_TEXT), **(answer.content or {})}
 
 
 def _statuses(path: str, method: str, operation: Operation) -> Iterator[int]:

@@ -18,10 +18,12 @@ from hymical.ports.wakeups import Bell
 _log = logging.getLogger(__name__)
 
 KEPT_BYTES = 262_144
-"""How much of a followed job's newest events is kept; who is behind that reads the rest by itself."""
+"""How much of a followed job's newest events is kept, one of them in any case.
+
+Whoever is further behind reads the rest by itself.
+"""
 
 _TOGETHER = 100
-_KEEP_ALIVE_SECONDS = 15.0
 _RETRY = b"retry: 2000\n\n"
 _KEEP_ALIVE = b": still here\n\n"
 
@@ -56,7 +58,7 @@ class JobFeed:
             self._frames.append(frame)
             self._bytes += len(frame)
         dropped = 0
-        while self._bytes > KEPT_BYTES:
+        while self._bytes > KEPT_BYTES and dropped < len(self._frames) - 1:
             self._bytes -= len(self._frames[dropped])
             dropped += 1
         del self._frames[:dropped]
@@ -85,9 +87,18 @@ class JobFeed:
 class JobFeeds:
     """Followed jobs; each is watched once, from its first reader to its last."""
 
-    def __init__(self, watch_job: WatchJob, list_events: ListEvents) -> None:
+    def __init__(
+        self,
+        watch_job: WatchJob,
+        list_events: ListEvents,
+        *,
+        keep_alive: float = 15.0,
+        look_again: float = LOOK_AGAIN_SECONDS,
+    ) -> None:
         self._watch_job = watch_job
         self._list_events = list_events
+        self._keep_alive = keep_alive
+        self._look_again = look_again
         self._feeds: dict[JobId, JobFeed] = {}
         self._closing = False
 
@@ -114,7 +125,7 @@ class JobFeeds:
                     if feed.job.state in FINAL:
                         yield _end_frame(feed.job)
                     return
-                elif not await bell.wait(_KEEP_ALIVE_SECONDS):
+                elif not await bell.wait(self._keep_alive):
                     yield _KEEP_ALIVE
 
     def close(self) -> None:
@@ -151,9 +162,11 @@ class JobFeeds:
                             feed.add(news)
                     feed.over = True
                 except StorageUnavailable:
-                    await asyncio.sleep(LOOK_AGAIN_SECONDS)
+                    await asyncio.sleep(self._look_again)
         except NotFound:
             _log.debug("job %s was deleted while it was followed", feed.job.id)
+        except Exception:  # noqa: BLE001  its readers are cut off, and come back
+            _log.exception("job %s cannot be followed", feed.job.id)
         finally:
             feed.over = True
             self._forget(feed)

@@ -30,7 +30,9 @@ def jobs() -> None:
 @jobs.command("list")
 @click.option("--queue", help="Only those of a queue.")
 @click.option("--type", help="Only those of a type.")
-@click.option("--state", type=click.Choice([*JobState]), help="Only those in a state.")
+@click.option(
+    "--state", type=click.Choice([state.value for state in JobState]), help="Only those in a state."
+)
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1_000), help="How many.")
 @_as_json
 def list_(queue: str | None, type: str | None, state: str | None, limit: int, *, as_json: bool) -> None:

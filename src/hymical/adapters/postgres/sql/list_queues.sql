@@ -26,6 +26,9 @@ running AS (
     FROM running
     WHERE running.name IS NOT NULL
 ),
+asking AS (
+    SELECT DISTINCT jobs.queue AS name FROM jobs WHERE jobs.state = 'paused'
+),
 live AS MATERIALIZED (
     SELECT workers.queues FROM workers, clock
     WHERE workers.last_seen_at >= clock.now - cast(:live_within AS interval)
@@ -34,6 +37,8 @@ queue AS MATERIALIZED (
     SELECT name FROM waiting WHERE name IS NOT NULL
     UNION
     SELECT name FROM running WHERE name IS NOT NULL
+    UNION
+    SELECT name FROM asking
     UNION
     SELECT queue FROM paused_queues
     UNION
@@ -46,10 +51,10 @@ SELECT
         SELECT count(*)
         FROM (
             SELECT
-            FROM generate_series(1, 4) AS priority
+            FROM generate_series(1, 4) AS rank (priority)
             CROSS JOIN LATERAL (
                 SELECT FROM jobs
-                WHERE jobs.state = 'pending' AND jobs.queue = queue.name AND jobs.priority = priority
+                WHERE jobs.state = 'pending' AND jobs.queue = queue.name AND jobs.priority = rank.priority
                 AND jobs.run_at <= (SELECT now FROM clock)
                 LIMIT :at_most
             ) AS jobs
@@ -64,10 +69,10 @@ SELECT
     ) AS processing,
     (
         SELECT clock.now - min(oldest.run_at)
-        FROM generate_series(1, 4) AS priority
+        FROM generate_series(1, 4) AS rank (priority)
         CROSS JOIN LATERAL (
             SELECT jobs.run_at FROM jobs
-            WHERE jobs.state = 'pending' AND jobs.queue = queue.name AND jobs.priority = priority
+            WHERE jobs.state = 'pending' AND jobs.queue = queue.name AND jobs.priority = rank.priority
             AND jobs.run_at <= (SELECT now FROM clock)
             ORDER BY jobs.run_at, jobs.id
             LIMIT 1

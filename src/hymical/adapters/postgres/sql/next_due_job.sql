@@ -9,10 +9,10 @@ queue AS MATERIALIZED (
 candidate AS (
     SELECT pending.run_at AS at
     FROM queue
-    CROSS JOIN generate_series(1, 4) AS priority
+    CROSS JOIN generate_series(1, 4) AS rank (priority)
     CROSS JOIN LATERAL (
         SELECT jobs.run_at FROM jobs
-        WHERE jobs.state = 'pending' AND jobs.queue = queue.name AND jobs.priority = priority
+        WHERE jobs.state = 'pending' AND jobs.queue = queue.name AND jobs.priority = rank.priority
         AND jobs.run_at > (SELECT now FROM clock)
         ORDER BY jobs.run_at
         LIMIT 1

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from hymical.domain.jobs import JobState, Json, Question
-from hymical.domain.progress import ProgressEvent, RecordedEvent
+from hymical.domain.progress import ProgressEvent, RecordedEvent, StepStatus
 from hymical.entrypoints.api.schemas.instants import Instant
 from hymical.ports.jobs import JobView, QueueView
 
@@ -47,20 +47,27 @@ class AnswerIn(BaseModel):
     )
 
 
+_STATUS = "Of the step: started, progress, completed, skipped or paused."
+_MESSAGE = "Whatever the job tells with it."
+
+
 class ProgressOut(BaseModel):
     step: str
-    status: str = Field(description="Of the step: started, progress, completed, skipped or paused.")
-    message: dict[str, Any] | None = Field(description="Whatever the job tells with it.")
+    status: StepStatus = Field(description=_STATUS)
+    message: dict[str, Any] | None = Field(description=_MESSAGE)
 
     @classmethod
-    def of_event(cls, event: ProgressEvent) -> "ProgressOut":
+    def of(cls, event: ProgressEvent) -> "ProgressOut":
         return cls(step=event.step, status=event.status, message=_object(event.message))
 
 
-class EventOut(ProgressOut):
+class EventOut(BaseModel):
     number: int = Field(description="Counts from 1 within the job, without gaps.")
     at: Instant
     job_id: str
+    step: str
+    status: StepStatus = Field(description=_STATUS)
+    message: dict[str, Any] | None = Field(description=_MESSAGE)
 
     @classmethod
     def of(cls, recorded: RecordedEvent) -> "EventOut":
@@ -141,7 +148,7 @@ class JobOut(BaseModel):
                 key: AnswerOut(text=answer.text, by=answer.by, at=answer.at)
                 for key, answer in job.answers.items()
             },
-            progress=ProgressOut.of_event(job.progress) if job.progress else None,
+            progress=ProgressOut.of(job.progress) if job.progress else None,
             event_count=job.event_count,
             result=_object(job.result),
             failure_reason=job.failure_reason,
