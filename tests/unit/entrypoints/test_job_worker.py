@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -50,6 +51,7 @@ class ControlledHandlers:
         self.most_at_once = 0
         self.signal = Signal()
         self.endings: dict[JobId, Ending | BaseException] = {}
+        self.blocking: set[JobId] = set()
         self._held: dict[JobId, asyncio.Event] = {}
         self._running = 0
 
@@ -78,6 +80,10 @@ class ControlledHandlers:
             raise
         finally:
             self._running -= 1
+        if job_id in self.blocking:
+            until = time.monotonic() + 0.02
+            while time.monotonic() < until:
+                pass
         self.ended.append(job_id)
         ending = self.endings.get(job_id, Finished())
         if isinstance(ending, BaseException):
@@ -478,6 +484,23 @@ async def test_what_a_worker_holds_is_renewed() -> None:
         site.handlers.let_go(jobs)
 
     assert await site.states(jobs) == {JobState.COMPLETED}
+
+
+async def test_a_handler_that_blocks_the_event_loop_for_longer_than_the_lease_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    site = Site(lease=timedelta(milliseconds=3))
+    blocking, other = await site.enqueue(2)
+    site.handlers.hold([other])
+    site.handlers.blocking = {blocking}
+
+    async with site.working():
+        await site.queue.has_settled(1)
+        renewals = site.queue.renewals
+        await site.queue.signal.when(lambda: site.queue.renewals > renewals)
+        site.handlers.let_go([other])
+
+    assert "a handler blocks the event loop" in caplog.text
 
 
 @pytest.mark.usefixtures("_impatient")

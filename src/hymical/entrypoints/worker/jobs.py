@@ -256,14 +256,14 @@ class JobWorker:
             await asyncio.gather(*minding, return_exceptions=True)
 
     async def _renew_held(self) -> None:
-        began = _time()
-        if began - self._renewed_at > self._pace.lease.total_seconds():
+        began, held = _time(), self._held()
+        if held and began - self._renewed_at > self._pace.lease.total_seconds():
             _log.warning(
                 "leases could not be renewed for %.0f s, so others may run these jobs by now: the database was"
                 " away, this process stood still, or a handler blocks the event loop",
                 began - self._renewed_at,
             )
-        await self._lose_others_of(self._held(), self._renew)
+        await self._lose_others_of(held, self._renew)
         self._renewed_at = began
 
     async def _check_long_ones(self) -> None:
