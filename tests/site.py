@@ -167,13 +167,6 @@ class Site:
             "INFO hymical.entrypoints.worker.run: worker ready",
         )
 
-    def start_job_worker(self, *queues: str, **settings: str) -> Running:
-        return self._processes.start(
-            ("worker", *(word for queue in queues for word in ("--queue", queue))),
-            self._environment | _variables(settings),
-            "INFO hymical.entrypoints.worker.run: worker ready",
-        )
-
     async def start_workers(self, count: int, **settings: str) -> list[Running]:
         """All at once, while this process goes on receiving webhooks."""
         starts = [asyncio.to_thread(self.start_worker, **settings) for _ in range(count)]

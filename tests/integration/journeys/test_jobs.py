@@ -51,7 +51,7 @@ def counted(site: Site, job_id: JobId) -> list[int]:
 
 
 async def test_a_worker_is_woken_and_runs_what_is_on_its_queues(site: Site) -> None:
-    site.start_job_worker("counts", "forms")
+    site.start_worker("counts", "forms")
 
     counting = await enqueue(site, "count", {"up_to": 3})
     naming = await enqueue(site, "name_form", {"form_id": "nowhere"})
@@ -62,12 +62,12 @@ async def test_a_worker_is_woken_and_runs_what_is_on_its_queues(site: Site) -> N
 
 async def test_another_worker_goes_on_where_a_killed_one_had_come_to(site: Site) -> None:
     site.configure(job_lease_seconds="1")
-    victim = site.start_job_worker("counts")
+    victim = site.start_worker("counts")
     job_id = await enqueue(site, "count", {"up_to": 5, "stands_still_at": 2})
     await has_counted_to(site, job_id, 2)
     victim.dies()
 
-    site.start_job_worker("counts", job_poll_min_seconds="0.1", job_poll_max_seconds="0.2")
+    site.start_worker("counts", job_poll_min_seconds="0.1", job_poll_max_seconds="0.2")
 
     job = await is_in(site, job_id, "completed")
     assert job["result"] == {"began_behind": 2}
@@ -76,7 +76,7 @@ async def test_another_worker_goes_on_where_a_killed_one_had_come_to(site: Site)
 
 
 async def test_a_worker_told_to_stop_hands_back_what_does_not_end_in_time(site: Site) -> None:
-    stopping = site.start_job_worker("counts", job_drain_seconds="0.2")
+    stopping = site.start_worker("counts", job_drain_seconds="0.2")
     job_id = await enqueue(site, "count", {"up_to": 3, "stands_still_at": 2})
     await has_counted_to(site, job_id, 2)
 
@@ -84,12 +84,12 @@ async def test_a_worker_told_to_stop_hands_back_what_does_not_end_in_time(site: 
 
     assert await stopping.ended() == 0
     assert (the_job(site, job_id)["state"], the_job(site, job_id)["retry_count"]) == ("pending", 0)
-    site.start_job_worker("counts")
+    site.start_worker("counts")
     assert (await is_in(site, job_id, "completed"))["result"] == {"began_behind": 2}
 
 
 async def test_an_idle_worker_of_jobs_stops_at_once_however_long_it_polls(site: Site) -> None:
-    worker = site.start_job_worker("counts")
+    worker = site.start_worker("counts")
     worker.send(signal.SIGTERM)
     assert await worker.ended(5) == 0
     assert worker.complaints() == []
@@ -97,7 +97,7 @@ async def test_an_idle_worker_of_jobs_stops_at_once_however_long_it_polls(site: 
 
 async def test_cancelling_a_job_reaches_its_run_within_seconds(site: Site) -> None:
     site.start_api()
-    worker = site.start_job_worker("counts")
+    worker = site.start_worker("counts")
     job_id = await enqueue(site, "count", {"up_to": 3, "stands_still_at": 2})
     await has_counted_to(site, job_id, 2)
 
@@ -112,7 +112,7 @@ async def test_cancelling_a_job_reaches_its_run_within_seconds(site: Site) -> No
 
 
 async def test_a_job_fails_with_its_reason(site: Site) -> None:
-    site.start_job_worker("counts")
+    site.start_worker("counts")
     late = await enqueue(site, "take_too_long", {})
     broken = await enqueue(site, "break_down", {})
     unfit = await enqueue(site, "count", {"up_to": "s3cret"})
@@ -126,28 +126,28 @@ async def test_a_job_fails_with_its_reason(site: Site) -> None:
 
 async def test_a_type_that_a_build_does_not_know_fails_with_that_reason(site: Site) -> None:
     job_id = await enqueue(site, "count", {"up_to": 1})
-    site.start_job_worker("counts", job_modules="")
+    site.start_worker("counts", job_modules="")
 
     job = await is_in(site, job_id, "failed")
     assert (job["failure_reason"], job["error"]) == ("unknown_type", "this build has no job type count")
 
 
 async def test_a_queue_without_a_worker_waits(site: Site) -> None:
-    site.start_job_worker("forms")
+    site.start_worker("forms")
     waiting = await enqueue(site, "count", {"up_to": 1})
     naming = await enqueue(site, "name_form", {"form_id": "nowhere"})
 
     await is_in(site, naming, "completed")
     assert the_job(site, waiting)["state"] == "pending"
 
-    site.start_job_worker("counts")
+    site.start_worker("counts")
     await is_in(site, waiting, "completed")
 
 
 async def test_a_job_that_waits_for_its_time_is_run_when_it_comes(site: Site) -> None:
     (now,) = site.query("SELECT now()")[0]
     job_id = await enqueue(site, "count", {"up_to": 1}, run_at=now + timedelta(seconds=2))
-    site.start_job_worker("counts")
+    site.start_worker("counts")
 
     await is_in(site, job_id, "completed")
     ((early,),) = site.query("SELECT started_at < run_at FROM jobs WHERE id = %s", job_id)
@@ -155,7 +155,7 @@ async def test_a_job_that_waits_for_its_time_is_run_when_it_comes(site: Site) ->
 
 
 async def test_workers_share_a_queue_and_run_each_job_once(site: Site) -> None:
-    workers = [site.start_job_worker("counts") for _ in range(2)]
+    workers = [site.start_worker("counts") for _ in range(2)]
     settings = Settings(database_url=SecretStr(site.database_url), job_modules="tests.job_types")  # type: ignore[arg-type]  # as in the environment
     async with open_container(settings, Role.OPERATOR) as container:
         catalog, ids = container.job_catalog(), container.ids()
@@ -170,7 +170,7 @@ async def test_workers_share_a_queue_and_run_each_job_once(site: Site) -> None:
 
 async def test_a_worker_says_which_queues_it_drains(site: Site) -> None:
     site.start_api()
-    site.start_job_worker("counts", "forms")
+    site.start_worker("counts", "forms")
     site.start_worker()
 
     await until(lambda: len(site.read("/workers")["items"]) == 2, "both are there")
@@ -178,7 +178,7 @@ async def test_a_worker_says_which_queues_it_drains(site: Site) -> None:
 
 
 async def test_a_queue_that_no_job_uses_is_warned_of(site: Site) -> None:
-    worker = site.start_job_worker("count")
+    worker = site.start_worker("count")
 
     await until(
         lambda: worker.says("no type of job of this build uses the queue count; did you mean counts?"),
@@ -196,7 +196,7 @@ def test_modules_that_cannot_be_imported_are_told_at_start(site: Site) -> None:
 
 
 async def test_jobs_go_on_when_the_database_is_back(site: Site) -> None:
-    site.start_job_worker("counts", job_poll_min_seconds="0.1", job_poll_max_seconds="0.2")
+    site.start_worker("counts", job_poll_min_seconds="0.1", job_poll_max_seconds="0.2")
     job_id = await enqueue(site, "count", {"up_to": 200})
     await has_counted_to(site, job_id, 1)
 
