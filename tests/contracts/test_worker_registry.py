@@ -34,6 +34,14 @@ async def test_a_report_says_who_it_is_and_since_when(world: World) -> None:
     assert (view.started_at, view.last_seen_at, view.live) == (START, START, True)
 
 
+async def test_a_worker_says_which_queues_it_drains(world: World) -> None:
+    await world.workers.report(replace(a_worker(), queues=("exports", "default")))
+    world.clock.move(TICK)
+    await world.workers.report(a_worker())
+
+    assert [tuple(view.queues) for view in await world.workers.all()] == [(), ("exports", "default")]
+
+
 async def test_a_later_report_renews_it_and_keeps_its_start(world: World) -> None:
     worker = a_worker()
     await world.workers.report(worker)

@@ -31,7 +31,7 @@ from hymical.domain.outcomes import (
     TimedOut,
     Unreachable,
 )
-from hymical.domain.retries import RetryPolicy
+from hymical.domain.retries import RetryPolicy, wait_after_fault
 
 
 class DeliveryState(StrEnum):
@@ -148,7 +148,7 @@ def settle(delivery: Delivery, outcome: Outcome, policy: RetryPolicy, dice: floa
         case Stale():
             return Later(delay=timedelta(0), spends=False)
         case OwnFault():
-            return Later(delay=policy.wait_after_fault(delivery.attempt_count, dice), spends=False)
+            return Later(delay=wait_after_fault(delivery.attempt_count, dice), spends=False)
         case LeaseLost():
             if delivery.lost_in_a_row >= policy.max_lost_in_a_row:
                 return Failed(reason=Reason.WORKER_LOST)

@@ -29,6 +29,11 @@ LONGEST_ANSWER = 10_000
 _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 
 
+def is_name(text: str) -> bool:
+    """Whether a queue, a type or a question can be called that."""
+    return _NAME.fullmatch(text) is not None
+
+
 class JobState(StrEnum):
     PENDING = "pending"
     PROCESSING = "processing"
@@ -79,7 +84,7 @@ class Question:
     default: str | None = None
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.key):
+        if not is_name(self.key):
             raise InvalidValue("key", "must be a name of at most 63 of a-z, 0-9, _, . and -")
         if (self.deadline is None) != (self.default is None):
             raise InvalidValue("deadline", "needs a default answer, and a default answer needs a deadline")
@@ -124,7 +129,7 @@ class JobType:
 
     def __post_init__(self) -> None:
         for name in (self.name, self.queue):
-            if not _NAME.fullmatch(name):
+            if not is_name(name):
                 raise InvalidValue("name", f"{name!r} must be a name of at most 63 of a-z, 0-9, _, . and -")
 
 

@@ -37,13 +37,14 @@ class RetryPolicy:
             return None
         return max(spread(self.waits[spent - 1], dice), min(at_least, LONGEST_RETRY_AFTER))
 
-    def wait_after_fault(self, attempts: int, dice: float) -> timedelta:
-        """How long to wait after a fault on our own side, which spends nothing.
 
-        It grows with the number of attempts ever made, from 5 seconds to about 5 minutes: such a fault may
-        last, and has no allowance that ends it.
-        """
-        return spread(_FAULT_WAIT * 2 ** min(attempts - 1, _FAULT_DOUBLINGS), dice)
+def wait_after_fault(attempts: int, dice: float) -> timedelta:
+    """How long to wait after a fault on our own side, which spends nothing.
+
+    It grows with the number of attempts ever made, from 5 seconds to about 5 minutes: such a fault may
+    last, and has no allowance that ends it.
+    """
+    return spread(_FAULT_WAIT * 2 ** min(attempts - 1, _FAULT_DOUBLINGS), dice)
 
 
 def backoff(retry: int, dice: float) -> timedelta:

@@ -204,6 +204,11 @@ class QueueView:
     lag: timedelta | None
     workers: int
 
+    @property
+    def unserved(self) -> bool:
+        """Jobs are due, and nobody is there to run them."""
+        return self.due > 0 and self.workers == 0
+
 
 COUNTED_AT_MOST = 10_000
 

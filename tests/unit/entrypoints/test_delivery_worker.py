@@ -1,13 +1,12 @@
 """The loop that claims, sends and settles, with a sender that a test holds up as it likes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
 
-from hymical.adapters.system.ids import SystemIds
 from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
 from hymical.domain.deliveries import Delivery, DeliveryState, Reason
 from hymical.domain.destinations import TroublePolicy
@@ -19,32 +18,10 @@ from hymical.domain.outcomes import Accepted, Answer
 from hymical.entrypoints.worker.deliveries import DeliveryWorker, Pace
 from hymical.ports.deliveries import ClaimedBatch, DeliveryQueue, Settled, SettleReport, WebhookRequest
 from tests.builders import LEASE, POLICY, an_answer
+from tests.signals import PATIENCE, Signal, SteadyIds
 from tests.worlds import World, memory_world
 
 HOUR = timedelta(hours=1)
-PATIENCE = 5
-
-
-class SteadyIds(SystemIds):
-    """Whose dice keep pauses short."""
-
-    def dice(self) -> float:
-        return 0.0
-
-
-class Signal:
-    """Lets a test wait for what it wants to see, instead of for time to pass."""
-
-    def __init__(self) -> None:
-        self._changed = asyncio.Condition()
-
-    async def tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
-
-    async def when(self, wanted: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE), self._changed:
-            await self._changed.wait_for(wanted)
 
 
 class ControlledSender:

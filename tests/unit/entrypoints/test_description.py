@@ -43,6 +43,12 @@ def test_a_form_may_be_posted_in_three_ways(document: dict[str, Any]) -> None:
     assert intake["responses"]["429"]["headers"].keys() >= {"Retry-After", "RateLimit-Reset"}
 
 
+def test_the_events_of_a_job_are_a_stream_or_a_page(document: dict[str, Any]) -> None:
+    events = document["paths"]["/api/v1/jobs/{job_id}/events"]["get"]
+    assert [*events["responses"]["200"]["content"]] == ["text/event-stream", "application/json"]
+    assert {"Last-Event-ID", "cursor", "limit"} <= {one["name"] for one in events["parameters"]}
+
+
 def test_every_refusal_is_a_problem(document: dict[str, Any]) -> None:
     problem = document["components"]["schemas"]["Problem"]
     assert problem["properties"].keys() == {"type", "title", "status", "detail", "code", "errors"}

@@ -79,6 +79,10 @@ def test_the_defaults_are_the_documented_ones() -> None:
         None,
         (),
     )
+    assert (settings.job_poll_min_seconds, settings.job_poll_max_seconds) == seconds(0.5, 10)
+    assert (settings.job_batch_size, settings.job_concurrency, settings.job_max_retries) == (100, 10, 3)
+    assert (settings.job_lease_seconds, settings.job_drain_seconds) == seconds(60, 30)
+    assert settings.job_modules == ()
     hours = (2, 5, 10, 14, 20, 24)
     assert settings.retry_policy == RetryPolicy(
         waits=seconds(5, 300, 1_800, *(hour * 3_600 for hour in hours))
@@ -112,6 +116,14 @@ def test_each_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None
         "FORMS_RATE_LIMIT_FORM_REQUESTS": "7",
         "FORMS_RATE_LIMIT_FORM_WINDOW_SECONDS": "8m",
         "FORMS_TRUSTED_PROXY_HOPS": "2",
+        "FORMS_JOB_POLL_MIN_SECONDS": "250ms",
+        "FORMS_JOB_POLL_MAX_SECONDS": "1m",
+        "FORMS_JOB_BATCH_SIZE": "11",
+        "FORMS_JOB_CONCURRENCY": "12",
+        "FORMS_JOB_LEASE_SECONDS": "13",
+        "FORMS_JOB_DRAIN_SECONDS": "0",
+        "FORMS_JOB_MAX_RETRIES": "0",
+        "FORMS_JOB_MODULES": "acme.jobs, acme.more_jobs",
     }.items():
         monkeypatch.setenv(name, value)
 
@@ -144,12 +156,34 @@ def test_each_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None
         form=RateLimit(requests=7, window=timedelta(minutes=8)),
     )
     assert settings.trusted_proxy_hops == 2
+    assert (settings.job_poll_min_seconds, settings.job_poll_max_seconds) == seconds(0.25, 60)
+    assert (settings.job_batch_size, settings.job_concurrency, settings.job_max_retries) == (11, 12, 0)
+    assert (settings.job_lease_seconds, settings.job_drain_seconds) == seconds(13, 0)
+    assert settings.job_modules == ("acme.jobs", "acme.more_jobs")
 
 
 def test_limits_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORMS_RATE_LIMIT_ENABLED", "false")
 
     assert load_settings().rate_limits == RateLimits(source=None, form=None)
+
+
+def test_settings_of_jobs_that_cannot_work_are_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert problems_with(
+        monkeypatch,
+        FORMS_JOB_POLL_MAX_SECONDS="0.1",
+        FORMS_JOB_LEASE_SECONDS="0.9",
+        FORMS_JOB_MAX_RETRIES="-1",
+        FORMS_JOB_CONCURRENCY="1001",
+    ) == [
+        (
+            "FORMS_JOB_POLL_MAX_SECONDS is 0.1 s, less than the first pause, FORMS_JOB_POLL_MIN_SECONDS,"
+            " of 0.5 s: lengthen it, or shorten that one."
+        ),
+        "FORMS_JOB_CONCURRENCY must be at most 1,000.",
+        "FORMS_JOB_LEASE_SECONDS is 0.9 s, and is renewed each third of it: set it to 1 s or more.",
+        "FORMS_JOB_MAX_RETRIES must be at least 0.",
+    ]
 
 
 @pytest.mark.parametrize(

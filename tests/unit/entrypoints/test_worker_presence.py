@@ -64,6 +64,7 @@ async def test_a_worker_reports_what_it_is_and_has_in_flight(registry: WatchedRe
     async with present(
         WORKER,
         lambda: next(in_flight),
+        queues=["exports"],
         report=ReportPresence(registry=registry),
         leave=LeaveWork(registry=registry),
     ):
@@ -71,6 +72,7 @@ async def test_a_worker_reports_what_it_is_and_has_in_flight(registry: WatchedRe
         (view,) = await ListWorkers(registry=registry)()
 
     assert (view.id, view.pid, view.version, view.live) == (WORKER, os.getpid(), hymical.__version__, True)
+    assert view.queues == ("exports",)
     assert view.host
     assert [one.in_flight for one in registry.reports[:3]] == [1, 2, 3]
 

@@ -41,8 +41,6 @@ class PostgresProgressBus:
         self._listening: asyncio.Task[None] | None = None
 
     async def publish(self, lease: JobLease, events: Sequence[ProgressEvent]) -> None:
-        if not events:
-            return
         parameters = {
             "now": self._clock.pinned(),
             "job_id": lease.job_id,
@@ -106,7 +104,7 @@ class PostgresProgressBus:
         async with listening(self._database_url, _CHANNEL, self._hear) as first_try:
             await first_try.wait()
             tried.set()
-            while self._bells:
+            while self._bells or self._left.is_set():
                 await self._left.wait()
                 self._left.clear()
                 await asyncio.sleep(self._linger)

@@ -8,6 +8,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from hymical.adapters.postgres.errors import translated
+from hymical.domain.errors import StorageUnavailable
 
 # Every statement looks up a few rows by an index. Statistics must not talk the planner out of that: those of a table
 # that has just begun to grow say that it is empty, and a plan made then stays for as long as they do.
@@ -51,13 +52,23 @@ class PostgresTransactions:
     async def begin(self) -> AsyncIterator[None]:
         if self._open.get() is not None:
             raise RuntimeError("a transaction is open in this task already")
-        with translated():
-            async with self._engine.begin() as connection:
-                token = self._open.set(connection)
-                try:
-                    yield
-                finally:
-                    self._open.reset(token)
+        inside: BaseException | None = None
+        try:
+            with translated():
+                async with self._engine.begin() as connection:
+                    token = self._open.set(connection)
+                    try:
+                        yield
+                    except BaseException as error:
+                        inside = error
+                        raise
+                    finally:
+                        self._open.reset(token)
+        except StorageUnavailable as unavailable:
+            if inside is not None and unavailable.__cause__ is inside:
+                # what the block does besides may fail as a driver does: an OSError of its own stays one
+                raise inside from None
+            raise
 
     @asynccontextmanager
     async def together(self) -> AsyncIterator[AsyncConnection]:

@@ -27,6 +27,7 @@ class PostgresWorkerRegistry:
             "pid": presence.pid,
             "version": presence.version,
             "in_flight": presence.in_flight,
+            "queues": list(presence.queues),
             "forgotten_after": timedelta(hours=1),
         }
         with translated():
@@ -43,4 +44,4 @@ class PostgresWorkerRegistry:
         with translated():
             async with self._transactions.connection() as connection:
                 found = await connection.execute(statement("list_workers"), parameters)
-                return [WorkerView(**row) for row in found.mappings()]
+                return [WorkerView(**{**row, "queues": tuple(row["queues"])}) for row in found.mappings()]

@@ -10,10 +10,11 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.pydantic import PydanticPlugin
 
 import hymical
-from hymical.entrypoints.api import deliveries, destinations, forms, health, intake, workers
+from hymical.entrypoints.api import deliveries, destinations, forms, health, intake, jobs, workers
 from hymical.entrypoints.api.coalescer import Coalescer
 from hymical.entrypoints.api.cors import preflight, share_answer
 from hymical.entrypoints.api.description import DescriptionPage, complete
+from hymical.entrypoints.api.feeds import JobFeeds
 from hymical.entrypoints.api.guards import knows_every_parameter, requires_key
 from hymical.entrypoints.api.known_forms import KnownForms
 from hymical.entrypoints.api.problems import answer_with_problem
@@ -60,6 +61,7 @@ def create_app(settings: Settings | None = None, container: Container | None = N
                     forms.management,
                     destinations.management,
                     deliveries.management,
+                    jobs.management,
                     workers.management,
                 ],
                 guards=[requires_key, knows_every_parameter],
@@ -93,7 +95,9 @@ def create_app(settings: Settings | None = None, container: Container | None = N
 async def _serving(app: Litestar, container: Container) -> AsyncIterator[None]:
     coalescer = Coalescer(container.accept_posts())
     known_forms = KnownForms(container.show_form())
+    job_feeds = JobFeeds(container.watch_job(), container.list_events())
     app.state.container = container
+    app.state.job_feeds = job_feeds
     app.state.coalescer = coalescer
     app.state.known_forms = known_forms
     app.state.source_key = await container.source_key().read()
@@ -101,5 +105,6 @@ async def _serving(app: Litestar, container: Container) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        job_feeds.close()
         await coalescer.close()
         await known_forms.close()

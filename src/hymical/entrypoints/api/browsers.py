@@ -56,8 +56,13 @@ def prefers_html(accept: str | None) -> bool:
 
     A tie, as in the `*/*` of curl and fetch or without the header, is not more.
     """
+    return prefers("text/html", accept, over=_JSON)
+
+
+def prefers(kind: str, accept: str | None, *, over: Iterable[str]) -> bool:
+    """Whether a media type is wanted more than each of the others."""
     ranges = _weights(accept or "")
-    return _weight("text/html", ranges) > max(_weight(kind, ranges) for kind in _JSON)
+    return _weight(kind, ranges) > max(_weight(other, ranges) for other in over)
 
 
 def wants_html(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:

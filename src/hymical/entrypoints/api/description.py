@@ -59,6 +59,7 @@ _SUCCESSES = {
 _INTAKE = "/f/{form_id}"
 _THANKS = "/f/{form_id}/thanks"
 _PAGE_FOR_A_PERSON = OpenAPIMediaType(schema=_TEXT)
+_EVENTS = "/api/v1/jobs/{job_id}/events"
 _FORM = Schema(
     type=OpenAPIType.OBJECT,
     description="Any names; a repeated one has several values.",
@@ -107,6 +108,7 @@ def complete(document: OpenAPI) -> None:
                 )
                 if path == _INTAKE and method == "post":
                     _tell_of_limits(operation)
+    _stream(document)
 
 
 def _describe_ids(operation: Operation) -> None:
@@ -115,6 +117,14 @@ def _describe_ids(operation: Operation) -> None:
             one.schema = replace(
                 one.schema, pattern="^[a-z0-9_-]{3,64}$" if one.name == "form_id" else "^[a-z0-9_-]{1,64}$"
             )
+
+
+def _stream(document: OpenAPI) -> None:
+    """The framework takes one media type for an answer."""
+    operation = (document.paths or {})[_EVENTS].get
+    answer = ((operation and operation.responses) or {})["200"]
+    assert isinstance(answer, OpenAPIResponse)  # noqa: S101  and not a reference to one
+    answer.content = {"text/event-stream": OpenAPIMediaType(schema=_TEXT), **(answer.content or {})}
 
 
 def _statuses(path: str, method: str, operation: Operation) -> Iterator[int]:

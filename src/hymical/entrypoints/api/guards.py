@@ -12,11 +12,11 @@ from hymical.domain.signing import Secret
 
 
 async def requires_key(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:  # noqa: ARG001
-    """Lets a request pass that carries a valid key. Raises `Unauthorized`."""
+    """Lets a request pass that carries a valid key, which is then its `auth`. Raises `Unauthorized`."""
     scheme, _, presented = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise Unauthorized
-    await connection.app.state.container.authenticate()(Secret(presented.strip()))
+    connection.scope["auth"] = await connection.app.state.container.authenticate()(Secret(presented.strip()))
 
 
 async def knows_every_parameter(

@@ -4,6 +4,7 @@ import signal
 import socket
 
 import uvicorn
+from litestar import Litestar
 
 from hymical.entrypoints.api.app import create_app
 from hymical.entrypoints.bootstrap.settings import Settings
@@ -12,15 +13,28 @@ _DID_NOT_START = 3
 """The exit code that uvicorn itself uses for it."""
 
 
+class _Server(uvicorn.Server):
+    def __init__(self, app: Litestar, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # every answer is waited for, and a stream ends only when it is told to
+        self._app.state.job_feeds.close()
+        await super().shutdown(sockets)
+
+
 async def serve(settings: Settings, listener: socket.socket) -> None:
-    """Answers on an open socket until SIGTERM or SIGINT; requests in flight are answered first.
+    """Answers on an open socket until SIGTERM or SIGINT; requests in flight are answered first, streams end.
 
     Raises:
         SystemExit: the application did not start; why is in the log.
     """
-    server = uvicorn.Server(
+    app = create_app(settings)
+    server = _Server(
+        app,
         uvicorn.Config(
-            create_app(settings),
+            app,
             http="httptools",
             lifespan="on",
             log_config=None,
@@ -29,7 +43,7 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
             proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=30,
-        )
+        ),
     )
     # uvicorn raises the signal again once it has shut down; that must not turn a clean exit into a killed one
     for number in (signal.SIGTERM, signal.SIGINT):

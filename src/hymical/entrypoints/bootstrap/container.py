@@ -1,8 +1,10 @@
 """Which adapter stands behind which port, and what each use case is made of."""
 
+from datetime import timedelta
+
 from dependency_injector import containers
 from dependency_injector.providers import Callable as Computed
-from dependency_injector.providers import Dependency, Provider, Singleton
+from dependency_injector.providers import Dependency, Provider, Self, Singleton
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from hymical.adapters.fernet.cipher import FernetCipher
@@ -10,8 +12,10 @@ from hymical.adapters.http.egress import Egress
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
+from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository
 from hymical.adapters.postgres.limits import PostgresRateLimiter
+from hymical.adapters.postgres.progress import PostgresProgressBus
 from hymical.adapters.postgres.schema import PostgresSchema
 from hymical.adapters.postgres.sources import PostgresSourceKey
 from hymical.adapters.postgres.transactions import PostgresTransactions
@@ -51,20 +55,42 @@ from hymical.application.forms import (
     ShowForm,
     ShowSubmission,
 )
+from hymical.application.jobs import (
+    AnswerQuestion,
+    CancelJob,
+    CheckJobs,
+    ClaimJobs,
+    EnqueueJob,
+    ListJobs,
+    ListQueues,
+    PauseQueue,
+    ReleaseJobs,
+    RenewJobs,
+    ResumeQueue,
+    RetryJob,
+    RunJob,
+    SettleJobs,
+    ShowJob,
+)
 from hymical.application.keys import Authenticate, CreateKey, ListKeys, RevokeKey
+from hymical.application.progress import ListEvents, WatchJob
 from hymical.application.workers import LeaveWork, ListWorkers, ReportPresence
 from hymical.domain.destinations import TroublePolicy
+from hymical.domain.jobs import JobCatalog
 from hymical.domain.limits import IntakeLimits, RateLimits
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import Secret
 from hymical.entrypoints.bootstrap.settings import Settings
+from hymical.entrypoints.jobs.registry import JobRegistry, RegisteredHandlers, discover
 from hymical.ports.clock import Clock
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue, WebhookSender
 from hymical.ports.destinations import DestinationHealth, DestinationRepository, TargetCheck
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.ids import Ids
+from hymical.ports.jobs import JobHandlers, JobHistory, JobQueue
 from hymical.ports.keys import KeyRepository
 from hymical.ports.limits import RateLimiter
+from hymical.ports.progress import ProgressBus
 from hymical.ports.secrets import SecretCipher
 from hymical.ports.sources import SourceKey
 from hymical.ports.transactions import Transactions
@@ -87,24 +113,28 @@ def _as_target_check(egress: Egress) -> TargetCheck:
 class Container(containers.DeclarativeContainer):
     """Built by `open_container`, which opens what is a `Dependency` here and swaps what a test gives it."""
 
+    __self__ = Self()
     settings: Dependency[Settings] = Dependency(instance_of=Settings)
     engine: Dependency[AsyncEngine] = Dependency(instance_of=AsyncEngine)
     sender: Dependency[WebhookSender] = Dependency()
 
+    database_url: Provider[str] = Computed(
+        lambda settings: settings.database_url.get_secret_value(), settings
+    )
     limits: Provider[IntakeLimits] = Computed(lambda settings: settings.intake_limits, settings)
     rate_limits: Provider[RateLimits] = Computed(lambda settings: settings.rate_limits, settings)
     policy: Provider[RetryPolicy] = Computed(lambda settings: settings.retry_policy, settings)
 
     trouble_policy: Provider[TroublePolicy] = Computed(lambda settings: settings.trouble_policy, settings)
 
+    job_lease: Provider[timedelta] = Computed(lambda settings: settings.job_lease_seconds, settings)
+
     clock: Provider[Clock] = Singleton(SystemClock)
     ids: Provider[Ids] = Singleton(SystemIds)
     connections: Singleton[PostgresTransactions] = Singleton(PostgresTransactions, engine)
     transactions: Provider[Transactions] = Computed(_as_transactions, connections)
     schema: Singleton[PostgresSchema] = Singleton(PostgresSchema, connections)
-    wakeups: Provider[WakeUps] = Singleton(
-        PostgresWakeUps, Computed(lambda settings: settings.database_url.get_secret_value(), settings)
-    )
+    wakeups: Provider[WakeUps] = Singleton(PostgresWakeUps, database_url)
     cipher: Provider[SecretCipher] = Singleton(FernetCipher, Computed(_secret_keys, settings))
     forms: Provider[FormRepository] = Singleton(PostgresFormRepository, connections, clock, cipher)
     submissions: Provider[SubmissionRepository] = Singleton(PostgresSubmissionRepository, connections)
@@ -118,6 +148,9 @@ class Container(containers.DeclarativeContainer):
     source_key: Provider[SourceKey] = Singleton(PostgresSourceKey, connections)
     queue: Provider[DeliveryQueue] = Singleton(PostgresDeliveryQueue, connections, clock, cipher)
     history: Provider[DeliveryHistory] = Singleton(PostgresDeliveryHistory, connections, clock)
+    job_queue: Provider[JobQueue] = Singleton(PostgresJobQueue, connections, clock)
+    job_history: Provider[JobHistory] = Singleton(PostgresJobHistory, connections, clock)
+    progress: Provider[ProgressBus] = Singleton(PostgresProgressBus, connections, database_url, clock)
     egress: Singleton[Egress] = Singleton(
         Egress,
         allowed_networks=Computed(lambda settings: settings.webhook_allowed_networks, settings),
@@ -207,6 +240,37 @@ class Container(containers.DeclarativeContainer):
     )
     show_delivery: Provider[ShowDelivery] = Singleton(ShowDelivery, history=history)
     list_deliveries: Provider[ListDeliveries] = Singleton(ListDeliveries, history=history)
+
+    job_registry: Provider[JobRegistry] = Singleton(
+        discover, Computed(lambda settings: settings.job_modules, settings)
+    )
+    job_catalog: Provider[JobCatalog] = Singleton(
+        lambda registry, settings: registry.catalog(settings.job_max_retries), job_registry, settings
+    )
+    job_handlers: Provider[JobHandlers] = Singleton(
+        RegisteredHandlers, job_registry, Computed(lambda container: container.providers, __self__)
+    )
+    enqueue_job: Provider[EnqueueJob] = Singleton(EnqueueJob, catalog=job_catalog, queue=job_queue, ids=ids)
+    claim_jobs: Provider[ClaimJobs] = Singleton(ClaimJobs, queue=job_queue, lease=job_lease, clock=clock)
+    run_job: Provider[RunJob] = Singleton(
+        RunJob, handlers=job_handlers, queue=job_queue, progress=progress, clock=clock, ids=ids
+    )
+    settle_jobs: Provider[SettleJobs] = Singleton(SettleJobs, queue=job_queue)
+    renew_jobs: Provider[RenewJobs] = Singleton(RenewJobs, queue=job_queue, lease=job_lease)
+    check_jobs: Provider[CheckJobs] = Singleton(CheckJobs, queue=job_queue)
+    release_jobs: Provider[ReleaseJobs] = Singleton(ReleaseJobs, queue=job_queue)
+    show_job: Provider[ShowJob] = Singleton(ShowJob, history=job_history)
+    list_jobs: Provider[ListJobs] = Singleton(ListJobs, history=job_history)
+    answer_question: Provider[AnswerQuestion] = Singleton(
+        AnswerQuestion, queue=job_queue, history=job_history
+    )
+    cancel_job: Provider[CancelJob] = Singleton(CancelJob, queue=job_queue, history=job_history)
+    retry_job: Provider[RetryJob] = Singleton(RetryJob, queue=job_queue, history=job_history)
+    list_events: Provider[ListEvents] = Singleton(ListEvents, history=job_history, progress=progress)
+    watch_job: Provider[WatchJob] = Singleton(WatchJob, history=job_history, progress=progress)
+    list_queues: Provider[ListQueues] = Singleton(ListQueues, history=job_history)
+    pause_queue: Provider[PauseQueue] = Singleton(PauseQueue, queue=job_queue)
+    resume_queue: Provider[ResumeQueue] = Singleton(ResumeQueue, queue=job_queue)
 
     report_presence: Provider[ReportPresence] = Singleton(ReportPresence, registry=workers)
     leave_work: Provider[LeaveWork] = Singleton(LeaveWork, registry=workers)

@@ -18,10 +18,12 @@ class Role(StrEnum):
 
     API = "api"
     WORKER = "worker"
+    JOB_WORKER = "job worker"
     OPERATOR = "operator"
 
 
-_POOL_SIZES = {Role.API: 8, Role.WORKER: 4, Role.OPERATOR: 1}
+_POOL_SIZES = {Role.API: 8, Role.WORKER: 4, Role.JOB_WORKER: 4, Role.OPERATOR: 1}
+_MOST_HANDLERS_CONNECTED = 16
 
 
 @asynccontextmanager
@@ -40,7 +42,7 @@ async def open_container(
         engine = create_engine(
             settings.database_url.get_secret_value(),
             application_name=f"hymical {role}",
-            pool_size=_POOL_SIZES[role],
+            pool_size=_pool_size(settings, role),
         )
         stack.push_async_callback(engine.dispose)
         container = Container(settings=Object(settings), engine=Object(engine))
@@ -50,6 +52,12 @@ async def open_container(
             sender = _chosen_sender(settings, container.egress())
             container.sender.override(Object(await stack.enter_async_context(sender)))
         yield container
+
+
+def _pool_size(settings: Settings, role: Role) -> int:
+    """What a process needs itself, and a job worker's handlers besides; opened only as they are used."""
+    handlers = settings.job_concurrency if role is Role.JOB_WORKER else 0
+    return _POOL_SIZES[role] + min(handlers, _MOST_HANDLERS_CONNECTED)
 
 
 def _chosen_sender(settings: Settings, egress: Egress) -> AbstractAsyncContextManager[WebhookSender]:

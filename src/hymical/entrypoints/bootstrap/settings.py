@@ -29,6 +29,11 @@ _ENV_FILE = f"{_PREFIX}ENV_FILE"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _LONGEST = timedelta(days=365)
+_SHORTEST_OF = {
+    "webhook_breaker_max_pause_seconds": "webhook_breaker_pause_seconds",
+    "job_poll_max_seconds": "job_poll_min_seconds",
+}
+_SHORTEST_JOB_LEASE = timedelta(seconds=1)
 _KEY_BYTES = 32
 _MAKE_ONE = (
     "make one with: python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
@@ -127,6 +132,14 @@ class Settings(BaseSettings):
     worker_batch_size: Annotated[int, Field(gt=0, le=1_000)] = 10
     worker_concurrency: Annotated[int, Field(gt=0, le=10_000)] = 100
     worker_lease_seconds: Wait = timedelta(seconds=60)
+    job_poll_min_seconds: Wait = timedelta(seconds=0.5)
+    job_poll_max_seconds: Wait = timedelta(seconds=10)
+    job_batch_size: Annotated[int, Field(gt=0, le=1_000)] = 100
+    job_concurrency: Annotated[int, Field(gt=0, le=1_000)] = 10
+    job_lease_seconds: Wait = timedelta(seconds=60)
+    job_drain_seconds: Duration = timedelta(seconds=30)
+    job_max_retries: Annotated[int, Field(ge=0, le=100)] = 3
+    job_modules: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)] = ()
 
     @field_validator("database_url")
     @classmethod
@@ -145,16 +158,27 @@ class Settings(BaseSettings):
             ) from None
         return SecretStr(url)
 
-    @field_validator("webhook_breaker_max_pause_seconds")
+    @field_validator("webhook_breaker_max_pause_seconds", "job_poll_max_seconds")
     @classmethod
     def _is_no_shorter_than_the_first(cls, longest: timedelta, info: ValidationInfo) -> timedelta:
-        first = info.data.get("webhook_breaker_pause_seconds")
+        shortest = _SHORTEST_OF[info.field_name or ""]
+        first = info.data.get(shortest)
         if first is not None and longest < first:
             raise ValueError(
-                f"is {_seconds(longest)}, less than the first pause, {_PREFIX}WEBHOOK_BREAKER_PAUSE_SECONDS,"
+                f"is {_seconds(longest)}, less than the first pause, {_PREFIX}{shortest.upper()},"
                 f" of {_seconds(first)}: lengthen it, or shorten that one"
             )
         return longest
+
+    @field_validator("job_lease_seconds")
+    @classmethod
+    def _outlives_its_heartbeats(cls, lease: timedelta) -> timedelta:
+        if lease < _SHORTEST_JOB_LEASE:
+            raise ValueError(
+                f"is {_seconds(lease)}, and is renewed each third of it: set it to"
+                f" {_seconds(_SHORTEST_JOB_LEASE)} or more"
+            )
+        return lease
 
     @field_validator("alert_webhook_url")
     @classmethod
@@ -270,6 +294,7 @@ _WORDS = {
     "int_parsing": "must be a whole number",
     "bool_parsing": "must be true or false",
     "greater_than": "must be greater than 0",
+    "greater_than_equal": "must be at least {ge:,}",
     "less_than_equal": "must be at most {le:,}",
     "literal_error": "must be {expected}",
 }

@@ -3,8 +3,10 @@
 import click
 
 import hymical
+from hymical.entrypoints.cli.jobs import jobs
 from hymical.entrypoints.cli.keys import keys
 from hymical.entrypoints.cli.processes import demo, dev, migrate, serve, worker
+from hymical.entrypoints.cli.queues import queues
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -16,5 +18,5 @@ def main() -> None:
     """
 
 
-for command in (serve, worker, migrate, demo, dev, keys):
+for command in (serve, worker, migrate, demo, dev, keys, jobs, queues):
     main.add_command(command)

@@ -6,8 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from hymical.domain.errors import (
+    AlreadyExists,
     HymicalError,
     InvalidValue,
+    JobEnded,
+    JobNotFailed,
+    JobNotWaiting,
     NotFound,
     SchemaMismatch,
     StorageUnavailable,
@@ -42,12 +46,16 @@ def run_or_fail(work: Awaitable[_Result]) -> _Result:
     """Runs to the end on the fast event loop; Hymical's own errors become a sentence."""
     import uvloop  # noqa: PLC0415
 
+    from hymical.entrypoints.jobs.registry import JobTypesInvalid  # noqa: PLC0415
+
     async def to_the_end() -> _Result:
         return await work
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(to_the_end())
+    except JobTypesInvalid as error:
+        fail(*error.problems, code=UNUSABLE)
     except HymicalError as error:
         fail(sentence(error))
 
@@ -79,6 +87,16 @@ def sentence(error: HymicalError) -> str:
             return "the database that FORMS_DATABASE_URL names does not answer; is it running, and is the URL right?"
         case NotFound(kind=kind, id=name):
             return f"there is no {kind} {name}"
+        case AlreadyExists(kind=kind, id=name):
+            return f"there is a {kind} {name} already"
+        case JobNotWaiting(question=str(question)):
+            return f"the job waits for the answer to another question: {question}"
+        case JobNotWaiting(state=state):
+            return f"the job is {state} and waits for no answer"
+        case JobEnded(state=state):
+            return f"the job is {state}; only one that has not ended can be cancelled"
+        case JobNotFailed(state=state):
+            return f"the job is {state}; only a failed one can be retried"
         case InvalidValue(field=field, rule=rule):
             return f"{field} {rule}"
         case _:

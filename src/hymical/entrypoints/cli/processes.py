@@ -46,14 +46,17 @@ def serve(host: str, port: int) -> None:
 
 
 @click.command()
-def worker() -> None:
-    """Deliver webhooks. Any number of workers may run, anywhere."""
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME", help="Run the jobs of this queue; may be repeated."
+)
+def worker(queues: tuple[str, ...]) -> None:
+    """Deliver webhooks, or run the jobs of named queues. Any number of workers may run, anywhere."""
     from hymical.entrypoints.bootstrap.logs import set_up_logs  # noqa: PLC0415
     from hymical.entrypoints.worker.run import work  # noqa: PLC0415
 
     set_up_logs()
     settings = settings_or_fail()
-    run_or_fail(work(settings))
+    run_or_fail(work(settings, tuple(dict.fromkeys(queues))))
 
 
 @click.command()

@@ -1,23 +1,20 @@
 """The loop that claims, sends and settles deliveries."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
 
 from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
 from hymical.domain.errors import StorageUnavailable
+from hymical.entrypoints.worker.patience import Patience
+from hymical.entrypoints.worker.settling import Settling
 from hymical.ports.deliveries import ClaimedDelivery, Settled, Verdict
 from hymical.ports.ids import Ids
 from hymical.ports.wakeups import WakeUps
 
 _log = logging.getLogger(__name__)
-_Result = TypeVar("_Result")
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _SHORTEST_TURN, _LONGEST_TURN = 0.005, 0.32
 
 
@@ -51,18 +48,21 @@ class DeliveryWorker:
     ) -> None:
         self._claim_due = claim_due
         self._send = send
-        self._settle = settle
         self._release = release
         self._wakeups = wakeups
         self._ids = ids
         self._pace = pace
-        self._stopping = asyncio.Event()
+        self._patience = Patience(ids)
+        self._settling = Settling(
+            settle,
+            patience=self._patience,
+            name=lambda one: f"delivery {one.lease.delivery_id}",
+            judged=self._judged,
+            written=self._written,
+        )
         self._held = 0
         self._sending: set[asyncio.Task[None]] = set()
-        self._finished: list[Settled] = []
-        self._something_finished = asyncio.Event()
         self._slots_freed = asyncio.Event()
-        self._unreachable = False
         self._turn = _SHORTEST_TURN
 
     @property
@@ -71,19 +71,19 @@ class DeliveryWorker:
 
     def stop(self) -> None:
         """Claims nothing more; `run` returns once what is in flight has ended, or `Pace.drain` has passed."""
-        self._stopping.set()
+        self._patience.end()
 
     async def run(self) -> None:
-        async with self._wakeups.deliveries() as bell, self._settling():
-            while not self._stopping.is_set():
+        async with self._wakeups.deliveries() as bell, self._settling.open():
+            while not self._patience.is_over():
                 more = await self._claim_and_start()
-                if self._stopping.is_set():
+                if self._patience.is_over():
                     break
                 if self._held >= self._pace.concurrency:
-                    await self._until_any(self._slots_freed.wait())
+                    await self._patience.until_any(self._slots_freed.wait())
                 elif not more:
                     # what was settled may have made room at a destination that was full
-                    await self._until_any(
+                    await self._patience.until_any(
                         bell.wait(self._pace.poll.total_seconds()), self._slots_freed.wait()
                     )
             await self._drain()
@@ -92,23 +92,22 @@ class DeliveryWorker:
         """Whether more may be due than there was room for."""
         room = self._pace.concurrency - self._held
         self._slots_freed.clear()
-        claim = await self._persistently(
+        claim = await self._patience.persistently(
             lambda: self._claim_due(min(self._pace.batch_size, room)), "claim", until_stopped=True
         )
         if claim is None:
             return False
-        if self._stopping.is_set():
+        if self._patience.is_over():
             await self._hand_back([*claim.to_send, *(one.claimed for one in claim.given_up)])
             return False
         if claim.more and not claim.to_send and not claim.given_up:
             # another claims there, and may stand still: asking without a pause would only wear out the database
-            await self._until_any(asyncio.sleep(self._turn * (0.5 + self._ids.dice())))
+            await self._patience.until_any(asyncio.sleep(self._turn * (0.5 + self._ids.dice())))
             self._turn = min(self._turn * 2, _LONGEST_TURN)
             return True
         self._turn = _SHORTEST_TURN
         self._held += len(claim.to_send) + len(claim.given_up)
-        if claim.given_up:
-            self._finish(claim.given_up)
+        self._settling.add(claim.given_up)
         for claimed in claim.to_send:
             task = asyncio.create_task(self._deliver(claimed, claim.claimed_at))
             self._sending.add(task)
@@ -116,51 +115,19 @@ class DeliveryWorker:
         return claim.more
 
     async def _deliver(self, claimed: ClaimedDelivery, claimed_at: float) -> None:
-        self._finish([await self._send(claimed, claimed_at)])
+        self._settling.add([await self._send(claimed, claimed_at)])
 
-    def _finish(self, settled: Sequence[Settled]) -> None:
-        self._finished += settled
-        self._something_finished.set()
+    def _judged(self, one: Settled, verdict: Verdict) -> None:
+        if verdict is Verdict.OVERTAKEN:
+            _log.warning(
+                "delivery %s: its lease was lost before its attempt ended;"
+                " FORMS_WORKER_LEASE_SECONDS is too short for it, or this process stood still",
+                one.lease.delivery_id,
+            )
 
-    @asynccontextmanager
-    async def _settling(self) -> AsyncIterator[None]:
-        settling = asyncio.create_task(self._settle_what_finished())
-        try:
-            yield
-        finally:
-            settling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await settling
-
-    async def _settle_what_finished(self) -> None:
-        while True:
-            await self._something_finished.wait()
-            self._something_finished.clear()
-            finished, self._finished = self._finished, []
-            await self._settle_batch(finished)
-            self._held -= len(finished)
-            self._slots_freed.set()
-
-    async def _settle_batch(self, finished: Sequence[Settled]) -> None:
-        try:
-            verdicts = await self._persistently(lambda: self._settle(finished), "settle")
-        except Exception:  # noqa: BLE001  what it is does not matter: it must not stop the worker
-            if len(finished) == 1:
-                _log.exception(
-                    "delivery %s cannot be settled; its lease will end", finished[0].lease.delivery_id
-                )
-                return
-            # one that cannot be written must not hold up the others
-            for one in finished:
-                await self._settle_batch([one])
-            return
-        for one, verdict in zip(finished, verdicts or (), strict=True):
-            if verdict is Verdict.OVERTAKEN:
-                _log.warning(
-                    "delivery %s: its lease was lost before its attempt ended;"
-                    " FORMS_WORKER_LEASE_SECONDS is too short for it, or this process stood still",
-                    one.lease.delivery_id,
-                )
+    def _written(self, finished: Sequence[Settled]) -> None:
+        self._held -= len(finished)
+        self._slots_freed.set()
 
     async def _drain(self) -> None:
         try:
@@ -183,39 +150,3 @@ class DeliveryWorker:
                 _log.warning(
                     "%d unsent deliveries could not be handed back; their leases will end", len(unsent)
                 )
-
-    async def _until_any(self, *awaitables: Awaitable[object]) -> None:
-        """Returns when one of them does, or when the worker has to stop."""
-        waiting = {asyncio.ensure_future(one) for one in (*awaitables, self._stopping.wait())}
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waiting:
-                one.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-
-    async def _persistently(
-        self, call: Callable[[], Awaitable[_Result]], verb: str, *, until_stopped: bool = False
-    ) -> _Result | None:
-        """The result, once the database answers; pauses grow and are jittered. None when stopped first."""
-        pause = _SHORTEST_PAUSE
-        while True:
-            try:
-                result = await call()
-            except StorageUnavailable as error:
-                if not self._unreachable:
-                    _log.warning("the database is away, trying on (%s: %s)", verb, error)
-                self._unreachable = True
-            else:
-                if self._unreachable:
-                    _log.info("the database is back")
-                self._unreachable = False
-                return result
-            if until_stopped and self._stopping.is_set():
-                return None
-            wait = pause * (0.5 + self._ids.dice())
-            if until_stopped:
-                await self._until_any(asyncio.sleep(wait))
-            else:
-                await asyncio.sleep(wait)
-            pause = min(pause * 2, _LONGEST_PAUSE)

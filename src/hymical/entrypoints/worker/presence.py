@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import hymical
@@ -18,7 +18,12 @@ _EVERY_SECONDS = 10.0
 
 @asynccontextmanager
 async def present(
-    worker_id: WorkerId, in_flight: Callable[[], int], *, report: ReportPresence, leave: LeaveWork
+    worker_id: WorkerId,
+    in_flight: Callable[[], int],
+    *,
+    queues: Sequence[str] = (),
+    report: ReportPresence,
+    leave: LeaveWork,
 ) -> AsyncIterator[None]:
     """Says every ten seconds that this worker is there, and at the end that it has left."""
 
@@ -32,6 +37,7 @@ async def present(
                         pid=os.getpid(),
                         version=hymical.__version__,
                         in_flight=in_flight(),
+                        queues=tuple(queues),
                     )
                 )
             await asyncio.sleep(_EVERY_SECONDS)

@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Sequence
 from datetime import timedelta
+from difflib import get_close_matches
 
 from hymical.domain.signing import Secret
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.entrypoints.worker.deliveries import DeliveryWorker, Pace
+from hymical.entrypoints.worker.jobs import JobPace, JobWorker
 from hymical.entrypoints.worker.presence import present
 
 _log = logging.getLogger(__name__)
@@ -35,15 +38,40 @@ def delivery_worker(container: Container) -> DeliveryWorker:
     )
 
 
-async def work(settings: Settings) -> None:
-    """Delivers until SIGTERM or SIGINT; then claims nothing more and lets requests in flight end.
+def job_worker(container: Container, queues: Sequence[str]) -> JobWorker:
+    """A worker of these queues out of the container's parts. Raises `JobTypesInvalid`."""
+    settings = container.settings()
+    return JobWorker(
+        queues=queues,
+        claim=container.claim_jobs(),
+        run_job=container.run_job(),
+        settle=container.settle_jobs(),
+        renew=container.renew_jobs(),
+        check=container.check_jobs(),
+        release=container.release_jobs(),
+        wakeups=container.wakeups(),
+        ids=container.ids(),
+        pace=JobPace(
+            poll_min=settings.job_poll_min_seconds,
+            poll_max=settings.job_poll_max_seconds,
+            batch_size=settings.job_batch_size,
+            concurrency=settings.job_concurrency,
+            lease=settings.job_lease_seconds,
+            drain=settings.job_drain_seconds,
+        ),
+    )
+
+
+async def work(settings: Settings, queues: Sequence[str] = ()) -> None:
+    """Delivers, or runs the jobs of `queues`, until SIGTERM or SIGINT; then lets end what is in flight.
 
     Raises:
-        SchemaMismatch, StorageUnavailable: before anything is claimed.
+        SchemaMismatch, StorageUnavailable, JobTypesInvalid: before anything is claimed.
     """
-    async with open_container(settings, Role.WORKER) as container:
+    async with open_container(settings, Role.JOB_WORKER if queues else Role.WORKER) as container:
         await container.schema().check()
-        worker = delivery_worker(container)
+        worker = job_worker(container, queues) if queues else delivery_worker(container)
+        _warn_of_unknown(queues, container)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.stop)
@@ -57,8 +85,18 @@ async def work(settings: Settings) -> None:
         async with present(
             container.ids().worker(),
             lambda: worker.in_flight,
+            queues=queues,
             report=container.report_presence(),
             leave=container.leave_work(),
         ):
             await worker.run()
         _log.info("worker stopped")
+
+
+def _warn_of_unknown(queues: Sequence[str], container: Container) -> None:
+    known = sorted(container.job_registry().queues) if queues else []
+    for queue in queues:
+        if queue not in known:
+            near = get_close_matches(queue, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"those in use: {', '.join(known) or 'none'}"
+            _log.warning("no type of job of this build uses the queue %s; %s", queue, hint)

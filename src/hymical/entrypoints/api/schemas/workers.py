@@ -11,6 +11,7 @@ class WorkerOut(BaseModel):
     host: str
     pid: int
     version: str
+    queues: list[str] = Field(description="Those whose jobs it runs; none: it delivers webhooks.")
     in_flight: int
     started_at: Instant
     last_seen_at: Instant
@@ -18,7 +19,9 @@ class WorkerOut(BaseModel):
 
     @classmethod
     def of(cls, view: WorkerView) -> "WorkerOut":
-        return cls(**{name: getattr(view, name) for name in WorkerOut.model_fields})
+        return cls(
+            **{name: getattr(view, name) for name in WorkerOut.model_fields} | {"queues": list(view.queues)}
+        )
 
 
 class WorkersOut(BaseModel):

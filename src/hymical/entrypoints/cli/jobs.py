@@ -1,0 +1,150 @@
+"""`hymical jobs`: what a person does with jobs."""
+
+import json
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+
+from hymical.domain.ids import JobId
+from hymical.domain.jobs import JobState
+from hymical.entrypoints.cli.outcome import FAILED, with_container
+
+if TYPE_CHECKING:
+    from hymical.application.progress import JobNews
+    from hymical.entrypoints.bootstrap.container import Container
+    from hymical.ports.jobs import JobView
+
+_BY = "cli"
+"""Who answered, where no key was used."""
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the API answers.")
+_id = click.argument("job_id", metavar="ID")
+
+
+@click.group()
+def jobs() -> None:
+    """List, show, watch, answer, cancel and retry jobs."""
+
+
+@jobs.command("list")
+@click.option("--queue", help="Only those of a queue.")
+@click.option("--type", help="Only those of a type.")
+@click.option(
+    "--state", type=click.Choice([state.value for state in JobState]), help="Only those in a state."
+)
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1_000), help="How many.")
+@_as_json
+def list_(queue: str | None, type: str | None, state: str | None, limit: int, *, as_json: bool) -> None:
+    """List jobs, the newest first."""
+    from hymical.ports.jobs import JobFilter  # noqa: PLC0415
+
+    which = JobFilter(queue=queue, type=type, state=JobState(state) if state else None)
+    found = with_container(lambda container: container.list_jobs()(which, before=None, limit=limit))
+    if as_json:
+        print(json.dumps([_shown(job) for job in found]))
+        return
+    for job in found:
+        print(_line(job))
+
+
+@jobs.command()
+@_id
+@_as_json
+def show(job_id: str, *, as_json: bool) -> None:
+    """Show a job, with the question that it asks."""
+    job = with_container(lambda container: container.show_job()(JobId(job_id)))
+    if as_json:
+        print(json.dumps(_shown(job)))
+        return
+    for name, value in _shown(job).items():
+        if value not in (None, {}):
+            print(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
+
+
+@jobs.command()
+@_id
+@click.option("--after", default=0, type=click.IntRange(0), help="Only events behind the one of this number.")
+@_as_json
+def watch(job_id: str, after: int, *, as_json: bool) -> None:
+    """Print a job's events as they come, until it has ended; it failed or was cancelled: exit code 1."""
+
+    async def told(container: "Container") -> "JobView":
+        job = await container.show_job()(JobId(job_id))
+        async with aclosing(container.watch_job()(JobId(job_id), after=after)) as watched:
+            async for news in watched:
+                _tell(news, as_json=as_json)
+                job = news.job
+        return job
+
+    job = with_container(told)
+    print(json.dumps(_ended(job)) if as_json else _line(job))
+    if job.state is not JobState.COMPLETED:
+        raise SystemExit(FAILED)
+
+
+@jobs.command()
+@_id
+@click.argument("answer")
+@click.option("--question", help="The key of the question that is meant; it may not have been asked yet.")
+@_as_json
+def answer(job_id: str, answer: str, question: str | None, *, as_json: bool) -> None:
+    """Answer what a job asks; it goes on."""
+    _print(
+        with_container(
+            lambda container: container.answer_question()(JobId(job_id), answer, by=_BY, key=question)
+        ),
+        as_json=as_json,
+    )
+
+
+@jobs.command()
+@_id
+@_as_json
+def cancel(job_id: str, *, as_json: bool) -> None:
+    """Cancel a job that has not ended."""
+    _print(with_container(lambda container: container.cancel_job()(JobId(job_id))), as_json=as_json)
+
+
+@jobs.command()
+@_id
+@_as_json
+def retry(job_id: str, *, as_json: bool) -> None:
+    """Run a failed job again."""
+    _print(with_container(lambda container: container.retry_job()(JobId(job_id))), as_json=as_json)
+
+
+def _print(job: "JobView", *, as_json: bool) -> None:
+    print(json.dumps(_shown(job)) if as_json else _line(job))
+
+
+def _line(job: "JobView") -> str:
+    asks = f"  asks: {job.question.text}" if job.question else ""
+    went_wrong = f"  {job.error}" if job.error else ""
+    return f"{job.id}  {job.state:<10}  {job.queue}  {job.type}{asks}{went_wrong}"
+
+
+def _tell(news: "JobNews", *, as_json: bool) -> None:
+    from hymical.entrypoints.api.schemas.jobs import EventOut  # noqa: PLC0415
+
+    for recorded in news.events:
+        shown = EventOut.of(recorded).model_dump(mode="json", exclude_none=True)
+        if as_json:
+            print(json.dumps(shown), flush=True)
+        else:
+            message = json.dumps(shown.get("message", {}))
+            print(
+                f"{recorded.number}  {shown['at']}  {shown['step']}  {shown['status']}  {message}", flush=True
+            )
+
+
+def _shown(job: "JobView") -> dict[str, object]:
+    from hymical.entrypoints.api.schemas.jobs import JobOut  # noqa: PLC0415
+
+    return JobOut.of(job).model_dump(mode="json")
+
+
+def _ended(job: "JobView") -> dict[str, object]:
+    from hymical.entrypoints.api.schemas.jobs import EndOut  # noqa: PLC0415
+
+    return EndOut.of(job).model_dump(mode="json", exclude_none=True)

@@ -1,0 +1,1 @@
+"""Types of jobs: each in a file of its own, which is found by itself."""
