@@ -31,7 +31,7 @@ class Sending(BaseModel):
 
 
 @job(queue=QUEUE)
-async def send_all(payload: Sending, context: JobContext) -> Ending:  # noqa: ARG001
+async def send_all(payload: Sending, context: JobContext) -> Ending:
     """Asks first."""
     answer = context.job.answers.get(SURE.key)
     if answer is None:

@@ -192,6 +192,15 @@ async def test_a_reader_that_does_not_read_holds_up_nobody(site: Site, hands: Ha
         assert end.kind == "end"
 
 
+async def test_readers_that_vanish_leave_nothing_behind(site: Site, hands: Hands) -> None:
+    job = await hands.begin()
+    async with following(site, job.id), following(site, job.id) as stream:
+        await hands.tell(job, "a")
+        await stream.events(1)
+        await one_listens(site)
+    await until(lambda: site.query(LISTENERS) == [], "nobody listens")
+
+
 async def test_an_api_that_is_told_to_stop_ends_its_streams_and_readers_go_on_at_another(
     site: Site, hands: Hands
 ) -> None:

@@ -78,7 +78,7 @@ class PatientBell(Bell):
         super().__init__()
         self._bell = bell
 
-    async def wait(self, seconds: float) -> bool:  # noqa: ARG002
+    async def wait(self, seconds: float) -> bool:
         return await self._bell.wait(PATIENCE_SECONDS)
 
 
