@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -38,6 +38,19 @@ def numbers(heard: list[Heard]) -> list[str | None]:
 
 async def one_listens(site: Site) -> None:
     await until(lambda: len(site.query(LISTENERS)) == 1, "one listens")
+
+
+@contextmanager
+def asleep(site: Site, job_id: str) -> Iterator[None]:
+    """A reader that asks for the events of a job, and reads nothing."""
+    address = urlsplit(site.api_url)
+    with socket.create_connection((address.hostname, address.port)) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.sendall(
+            f"GET /api/v1/jobs/{job_id}/events HTTP/1.1\r\n"
+            f"host: hymical\r\nauthorization: Bearer {site.key}\r\n\r\n".encode()
+        )
+        yield
 
 
 async def test_a_reader_hears_each_event_in_order_and_how_it_ended(site: Site, hands: Hands) -> None:
@@ -172,13 +185,7 @@ async def test_a_lost_listening_connection_loses_no_event(site: Site, hands: Han
 
 async def test_a_reader_that_does_not_read_holds_up_nobody(site: Site, hands: Hands) -> None:
     job = await hands.begin()
-    address = urlsplit(site.api_url)
-    with socket.create_connection((address.hostname, address.port)) as asleep:
-        asleep.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        asleep.sendall(
-            f"GET /api/v1/jobs/{job.id}/events HTTP/1.1\r\n"
-            f"host: hymical\r\nauthorization: Bearer {site.key}\r\n\r\n".encode()
-        )
+    with asleep(site, job.id):
         async with following(site, job.id) as stream:
             heard: list[Heard] = []
             for number in range(14):
@@ -190,6 +197,15 @@ async def test_a_reader_that_does_not_read_holds_up_nobody(site: Site, hands: Ha
 
         assert [one.content["number"] for one in heard] == list(range(1, 15))
         assert end.kind == "end"
+
+
+async def test_readers_that_vanish_leave_nothing_behind(site: Site, hands: Hands) -> None:
+    job = await hands.begin()
+    async with following(site, job.id), following(site, job.id) as stream:
+        await hands.tell(job, "a")
+        await stream.events(1)
+        await one_listens(site)
+    await until(lambda: site.query(LISTENERS) == [], "nobody listens")
 
 
 async def test_an_api_that_is_told_to_stop_ends_its_streams_and_readers_go_on_at_another(
@@ -209,6 +225,23 @@ async def test_an_api_that_is_told_to_stop_ends_its_streams_and_readers_go_on_at
     site.start_api()
     async with following(site, job.id, after=before[-1].id) as stream:
         assert numbers(await stream.events(1)) == ["2"]
+
+
+async def test_a_reader_that_does_not_read_does_not_keep_an_api_from_stopping(
+    site: Site, hands: Hands
+) -> None:
+    api = site.start_api()
+    job = await hands.begin()
+    with asleep(site, job.id):
+        async with following(site, job.id) as stream:
+            for number in range(1, 15):
+                await hands.tell(job, "fills the sockets", message={"text": "x" * 500_000})
+                assert numbers(await stream.events(1)) == [str(number)]
+        api.send(signal.SIGTERM)
+        # half of what would be waited for an answer
+        assert await api.ended(15) == 0
+    assert api.complaints() == []
+    site.start_api()
 
 
 async def test_the_same_events_are_listed_for_who_asks_for_json(site: Site, hands: Hands) -> None:

@@ -1,5 +1,6 @@
 """Running the API in this process."""
 
+import asyncio
 import signal
 import socket
 
@@ -12,6 +13,9 @@ from hymical.entrypoints.bootstrap.settings import Settings
 _DID_NOT_START = 3
 """The exit code that uvicorn itself uses for it."""
 
+_TO_READ_SECONDS = 5.0
+_TO_ANSWER_SECONDS = 30
+
 
 class _Server(uvicorn.Server):
     def __init__(self, app: Litestar, config: uvicorn.Config) -> None:
@@ -21,7 +25,14 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # every answer is waited for, and a stream ends only when it is told to
         self._app.state.job_feeds.close()
+        asyncio.get_running_loop().call_later(_TO_READ_SECONDS, self._cut_off)
         await super().shutdown(sockets)
+
+    def _cut_off(self) -> None:
+        """Who does not read what is sent would be waited for until the time is up."""
+        for connection in list(self.server_state.connections):
+            if connection.transport.get_write_buffer_size():
+                connection.transport.abort()
 
 
 async def serve(settings: Settings, listener: socket.socket) -> None:
@@ -42,7 +53,7 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=30,
+            timeout_graceful_shutdown=_TO_ANSWER_SECONDS,
         ),
     )
     # uvicorn raises the signal again once it has shut down; that must not turn a clean exit into a killed one
