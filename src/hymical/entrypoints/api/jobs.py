@@ -14,6 +14,7 @@ from litestar.response import Stream
 from hymical.application.jobs import (
     AnswerQuestion,
     CancelJob,
+    EnqueueJob,
     ListJobs,
     ListQueues,
     PauseQueue,
@@ -24,12 +25,21 @@ from hymical.application.jobs import (
 from hymical.application.progress import ListEvents
 from hymical.domain.errors import InvalidValue, NotFound
 from hymical.domain.ids import JobId
-from hymical.domain.jobs import JobState, is_name
+from hymical.domain.jobs import JobState, Priority, is_name
 from hymical.domain.keys import Key
 from hymical.entrypoints.api.browsers import prefers
 from hymical.entrypoints.api.pages import Cursor, Limit, Page, checked_cursor, checked_id, page_of
 from hymical.entrypoints.api.provide import use_cases
-from hymical.entrypoints.api.schemas.jobs import AnswerIn, EventOut, JobOut, QueueOut, QueuesOut
+from hymical.entrypoints.api.schemas.jobs import (
+    AnswerIn,
+    EnqueuedOut,
+    EventOut,
+    JobIn,
+    JobOut,
+    QueueOut,
+    QueuesOut,
+)
+from hymical.entrypoints.jobs.registry import JobRegistry
 from hymical.ports.jobs import JobFilter, QueueView
 
 _EVENT_STREAM = "text/event-stream"
@@ -51,6 +61,25 @@ async def list_jobs(
     )
     found = await list_jobs(which, before=checked_cursor(cursor), limit=limit + 1)
     return page_of(found, limit=limit, shown=JobOut.of, id_of=lambda job: job.id)
+
+
+@post("/jobs", status_code=202, summary="Queue a job; a worker of its queue runs it")
+async def enqueue_job(
+    data: JobIn,
+    job_registry: NamedDependency[JobRegistry],
+    enqueue_job: NamedDependency[EnqueueJob],
+    show_job: NamedDependency[ShowJob],
+) -> EnqueuedOut:
+    job_registry.check(data.type, data.payload)
+    enqueued = await enqueue_job(
+        data.type,
+        data.payload,
+        run_at=data.run_at,
+        unique_key=data.unique_key,
+        priority=None if data.priority is None else Priority(data.priority),
+    )
+    shown = JobOut.of(await show_job(enqueued.job_id))
+    return EnqueuedOut(**dict(shown), duplicate=enqueued.duplicate)
 
 
 @get("/jobs/{job_id:str}", summary="Show a job, with the question that it asks")
@@ -185,6 +214,7 @@ def _number(field: str, text: str | None, *, most: int) -> int:
 management = Router(
     "/",
     route_handlers=[
+        enqueue_job,
         list_jobs,
         show_job,
         follow_events,
@@ -196,6 +226,8 @@ management = Router(
         resume_queue,
     ],
     dependencies=use_cases(
+        "job_registry",
+        "enqueue_job",
         "list_jobs",
         "show_job",
         "list_events",

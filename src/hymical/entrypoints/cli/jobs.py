@@ -24,7 +24,7 @@ _id = click.argument("job_id", metavar="ID")
 
 @click.group()
 def jobs() -> None:
-    """List, show, watch, answer, cancel and retry jobs."""
+    """Queue, list, show, watch, answer, cancel and retry jobs."""
 
 
 @jobs.command("list")
@@ -60,6 +60,25 @@ def show(job_id: str, *, as_json: bool) -> None:
     for name, value in _shown(job).items():
         if value not in (None, {}):
             print(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
+
+
+@jobs.command()
+@click.argument("type")
+@click.argument("payload", default="{}")
+@click.option(
+    "--unique-key", help="Where a job of this type with this key has not ended, that one is the answer."
+)
+@_as_json
+def enqueue(type: str, payload: str, unique_key: str | None, *, as_json: bool) -> None:
+    """Queue a job of TYPE; PAYLOAD is what the type takes, in JSON."""
+    given = _parsed(payload)
+
+    async def queued(container: "Container") -> "JobView":
+        container.job_registry().check(type, given)
+        enqueued = await container.enqueue_job()(type, given, unique_key=unique_key)
+        return await container.show_job()(enqueued.job_id)
+
+    _print(with_container(queued), as_json=as_json)
 
 
 @jobs.command()
@@ -112,6 +131,18 @@ def cancel(job_id: str, *, as_json: bool) -> None:
 def retry(job_id: str, *, as_json: bool) -> None:
     """Run a failed job again."""
     _print(with_container(lambda container: container.retry_job()(JobId(job_id))), as_json=as_json)
+
+
+def _parsed(payload: str) -> dict[str, object]:
+    try:
+        given = json.loads(payload)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise click.BadParameter(
+            """must be an object of JSON, such as '{"form_id": "contact"}'""", param_hint="PAYLOAD"
+        )
+    return given
 
 
 def _print(job: "JobView", *, as_json: bool) -> None:

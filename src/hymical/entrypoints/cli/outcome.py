@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from hymical.domain.errors import (
     AlreadyExists,
     HymicalError,
+    InvalidPayload,
     InvalidValue,
     JobEnded,
     JobNotFailed,
@@ -15,6 +16,7 @@ from hymical.domain.errors import (
     NotFound,
     SchemaMismatch,
     StorageUnavailable,
+    UnknownJobType,
 )
 
 if TYPE_CHECKING:
@@ -89,6 +91,14 @@ def sentence(error: HymicalError) -> str:
             return f"there is no {kind} {name}"
         case AlreadyExists(kind=kind, id=name):
             return f"there is a {kind} {name} already"
+        case InvalidValue(field=field, rule=rule):
+            return f"{field} {rule}"
+        case _:
+            return _about_a_job(error) or f"{type(error).__name__}: {error}"
+
+
+def _about_a_job(error: HymicalError) -> str | None:
+    match error:
         case JobNotWaiting(question=str(question)):
             return f"the job waits for the answer to another question: {question}"
         case JobNotWaiting(state=state):
@@ -97,10 +107,12 @@ def sentence(error: HymicalError) -> str:
             return f"the job is {state}; only one that has not ended can be cancelled"
         case JobNotFailed(state=state):
             return f"the job is {state}; only a failed one can be retried"
-        case InvalidValue(field=field, rule=rule):
-            return f"{field} {rule}"
+        case UnknownJobType(type=name):
+            return f"this build knows no job type {name}"
+        case InvalidPayload(flaw=flaw):
+            return f"the payload does not fit the job's type: {flaw}"
         case _:
-            return f"{type(error).__name__}: {error}"
+            return None
 
 
 def unknown_migration(error: SchemaMismatch) -> str:

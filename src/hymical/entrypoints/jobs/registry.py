@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
-from hymical.domain.errors import InvalidPayload, InvalidValue
+from hymical.domain.errors import InvalidPayload, InvalidValue, UnknownJobType
 from hymical.domain.jobs import Ending, Finished, JobCatalog, JobType, Json, Priority
 from hymical.ports.jobs import JobContext, RunnableJob
 
@@ -127,6 +127,13 @@ class JobRegistry:
     @property
     def queues(self) -> Collection[str]:
         return {one.kind.queue for one in self.definitions.values()}
+
+    def check(self, name: str, payload: Json) -> None:
+        """Whether a job of that type with that payload could be run. Raises `UnknownJobType` or `InvalidPayload`."""
+        if name not in self.definitions:
+            raise UnknownJobType(name)
+        definition = self.definitions[name]
+        definition.parse(payload, definition.kind.version)
 
     def catalog(self, max_retries: int) -> JobCatalog:
         types = {name: one.kind for name, one in self.definitions.items()}

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hymical.domain.jobs import JobState, Json, Question
 from hymical.domain.progress import ProgressEvent, RecordedEvent, StepStatus
-from hymical.entrypoints.api.schemas.instants import Instant
+from hymical.entrypoints.api.schemas.instants import Instant, InstantIn
 from hymical.ports.jobs import JobView, QueueView
 
 
@@ -157,6 +157,26 @@ class JobOut(BaseModel):
             started_at=job.started_at,
             finished_at=job.finished_at,
         )
+
+
+class JobIn(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: str = Field(description="One that the API's own build knows; its queue is where the job goes.")
+    payload: dict[str, Any] = Field(default_factory=dict, description="What the type takes.")
+    run_at: InstantIn | None = Field(default=None, description="Not started before this.")
+    unique_key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        pattern=r"^[!-~]+$",
+        description="Visible ASCII. Where a job of this type with this key has not ended, that one is the answer.",
+    )
+    priority: int | None = Field(default=None, ge=1, le=4, description="The lowest starts first.")
+
+
+class EnqueuedOut(JobOut):
+    duplicate: bool = Field(description="It was there already, under the same unique key.")
 
 
 class QueueOut(BaseModel):
