@@ -1,7 +1,7 @@
 """Telling the operator of work that nobody does."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from hymical.domain.destinations import DestinationState
 from hymical.domain.errors import NotFound
 from hymical.domain.ids import OPERATOR
 from hymical.domain.messages import Message, alert_message
+from hymical.domain.schedules import Timetable
 from hymical.ports.alerts import AlertBook
 from hymical.ports.deliveries import DeliveryQueue
 from hymical.ports.destinations import DestinationRepository
@@ -27,13 +28,13 @@ class WatchOver:
     """Raises an alert once schedules have no live scheduler, or jobs that are due no live worker, and its end.
 
     Every process calls it now and then, so that whichever is alive tells of those that are not; each alert is told
-    of once. `schedules` is how many there are to be run.
+    of once. A paused queue is left alone on purpose.
 
     Raises:
         StorageUnavailable: nothing was told; the next call finds it again.
     """
 
-    schedules: int
+    timetables: Mapping[str, Timetable]
     workers: WorkerRegistry
     history: JobHistory
     book: AlertBook
@@ -61,11 +62,11 @@ class WatchOver:
         schedulers = [
             one for one in await self.workers.all() if one.live and one.kind is WorkerKind.SCHEDULER
         ]
-        missing = {Alert(kind=AlertKind.SCHEDULER_MISSING)} if self.schedules and not schedulers else set()
+        missing = {Alert(kind=AlertKind.SCHEDULER_MISSING)} if self.timetables and not schedulers else set()
         return missing | {
             Alert(kind=AlertKind.QUEUE_UNSERVED, subject=queue.name)
             for queue in await self.history.queues()
-            if queue.due and not queue.workers and not queue.paused
+            if (queue.due or queue.processing) and not queue.workers and not queue.paused
         }
 
     async def _tell(self, messages: Sequence[Message], now: datetime) -> None:

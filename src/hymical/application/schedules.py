@@ -22,7 +22,7 @@ Timetables = Mapping[str, Timetable]
 """Of every schedule that this build knows, by name."""
 
 
-def timetables(schedules: Iterable[Schedule], calendar: CronCalendar, catalog: JobCatalog) -> Timetables:
+def timetables(catalog: JobCatalog, calendar: CronCalendar, schedules: Iterable[Schedule]) -> Timetables:
     """The timetables of schedules, each of which can be run.
 
     Raises:

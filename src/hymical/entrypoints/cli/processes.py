@@ -1,4 +1,4 @@
-"""`hymical serve`, `worker`, `migrate`, `demo` and `dev`."""
+"""`hymical serve`, `worker`, `scheduler`, `migrate`, `demo` and `dev`."""
 
 import os
 import socket
@@ -57,6 +57,17 @@ def worker(queues: tuple[str, ...]) -> None:
     set_up_logs()
     settings = settings_or_fail()
     run_or_fail(work(settings, tuple(dict.fromkeys(queues))))
+
+
+@click.command()
+def scheduler() -> None:
+    """Queue the jobs of schedules as they come due. Any number of schedulers may run, anywhere."""
+    from hymical.entrypoints.bootstrap.logs import set_up_logs  # noqa: PLC0415
+    from hymical.entrypoints.scheduler.run import keep_schedules  # noqa: PLC0415
+
+    set_up_logs()
+    settings = settings_or_fail()
+    run_or_fail(keep_schedules(settings))
 
 
 @click.command()

@@ -11,6 +11,7 @@ from hymical.domain.signing import Secret
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings
+from hymical.entrypoints.watching import watching
 from hymical.entrypoints.worker.deliveries import DeliveryWorker, Pace
 from hymical.entrypoints.worker.jobs import JobPace, JobWorker
 from hymical.entrypoints.worker.presence import present
@@ -82,12 +83,15 @@ async def work(settings: Settings, queues: Sequence[str] = ()) -> None:
             else None,
         )
         _log.info("worker ready")
-        async with present(
-            container.ids().worker(),
-            lambda: worker.in_flight,
-            queues=queues,
-            report=container.report_presence(),
-            leave=container.leave_work(),
+        async with (
+            present(
+                container.ids().worker(),
+                lambda: worker.in_flight,
+                queues=queues,
+                report=container.report_presence(),
+                leave=container.leave_work(),
+            ),
+            watching(container.watch_over()),
         ):
             await worker.run()
         _log.info("worker stopped")
