@@ -1,7 +1,8 @@
 """Running schedules: what is due becomes a job, once, however many schedulers run."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -18,8 +19,9 @@ from hymical.ports.workers import WorkerKind, WorkerRegistry
 
 _log = logging.getLogger(__name__)
 
-Timetables = Mapping[str, Timetable]
-"""Of every schedule that this build knows, by name."""
+
+class Timetables(UserDict[str, Timetable]):
+    """Those of every schedule that this build knows, by name."""
 
 
 def timetables(catalog: JobCatalog, calendar: CronCalendar, schedules: Iterable[Schedule]) -> Timetables:
@@ -28,7 +30,7 @@ def timetables(catalog: JobCatalog, calendar: CronCalendar, schedules: Iterable[
     Raises:
         InvalidValue: a name is used twice, a rule or a zone cannot be read, or there is no job of that type.
     """
-    made: dict[str, Timetable] = {}
+    made = Timetables()
     for schedule in schedules:
         try:
             _check(schedule, made, catalog)

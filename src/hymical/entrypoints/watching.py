@@ -2,25 +2,31 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from hymical.application.alerts import WatchOver
 from hymical.domain.errors import StorageUnavailable
 
+_log = logging.getLogger(__name__)
 _EVERY_SECONDS = 30.0
 
 
 @asynccontextmanager
-async def watching(watch_over: WatchOver) -> AsyncIterator[None]:
+async def watching(watch_over: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Looks every half a minute, for as long as the block is open."""
 
     async def looking() -> None:
         while True:
             # first the wait: whatever starts now starts others too
             await asyncio.sleep(_EVERY_SECONDS)
-            with contextlib.suppress(StorageUnavailable):
+            try:
                 await watch_over()
+            except StorageUnavailable:
+                # whoever works here has said so
+                continue
+            except Exception:  # noqa: BLE001  a fault here must not end what this process is for
+                _log.exception("looking after the other processes failed")
 
     task = asyncio.create_task(looking())
     try:

@@ -4,6 +4,7 @@ import os
 import socket
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from hymical.entrypoints.cli.outcome import (
     unknown_migration,
     with_container,
 )
+
+if TYPE_CHECKING:
+    from hymical.entrypoints.bootstrap.container import Container
 
 
 @click.command()
@@ -30,7 +34,7 @@ def serve(host: str, port: int) -> None:
 
     set_up_logs()
     settings = settings_or_fail()
-    with_container(_nothing)
+    with_container(_can_watch_over)
     try:
         listener = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2_048
@@ -117,5 +121,6 @@ def _need_the_extra() -> None:
         )
 
 
-async def _nothing(_: object) -> None:
-    """Opening the container has checked the database."""
+async def _can_watch_over(container: "Container") -> None:
+    """Opening the container has checked the database; this reads job types and schedules."""
+    container.watch_over()

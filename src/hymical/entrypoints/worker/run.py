@@ -67,11 +67,12 @@ async def work(settings: Settings, queues: Sequence[str] = ()) -> None:
     """Delivers, or runs the jobs of `queues`, until SIGTERM or SIGINT; then lets end what is in flight.
 
     Raises:
-        SchemaMismatch, StorageUnavailable, JobTypesInvalid: before anything is claimed.
+        SchemaMismatch, StorageUnavailable, JobTypesInvalid, InvalidValue: before anything is claimed.
     """
     async with open_container(settings, Role.JOB_WORKER if queues else Role.WORKER) as container:
         await container.schema().check()
         worker = job_worker(container, queues) if queues else delivery_worker(container)
+        watch_over = container.watch_over()
         _warn_of_unknown(queues, container)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,7 +92,7 @@ async def work(settings: Settings, queues: Sequence[str] = ()) -> None:
                 report=container.report_presence(),
                 leave=container.leave_work(),
             ),
-            watching(container.watch_over()),
+            watching(watch_over),
         ):
             await worker.run()
         _log.info("worker stopped")
