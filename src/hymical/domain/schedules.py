@@ -6,6 +6,7 @@ rule with a star in the minutes or hours (`*/15 * * * *`) follows the clock on t
 what does not exist is left out, and what exists twice runs twice.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
@@ -14,7 +15,7 @@ from typing import assert_never
 from zoneinfo import ZoneInfo
 
 from hymical.domain.errors import InvalidValue
-from hymical.domain.jobs import Json
+from hymical.domain.jobs import Json, is_name
 
 PUNCTUAL_WITHIN = timedelta(minutes=1)
 """A tick that was not run for longer was missed; a schedule whose tick it is is overdue."""
@@ -82,7 +83,7 @@ class Schedule:
     """A rule that enqueues jobs of one type, with one payload.
 
     Raises:
-        InvalidValue: the bound is none that a pass could keep.
+        InvalidValue: the name cannot be used, the payload is no JSON, or the bound none that a pass could keep.
     """
 
     name: str
@@ -94,6 +95,10 @@ class Schedule:
     payload: Json = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not is_name(self.name):
+            raise InvalidValue("name", "must be a name of at most 63 of a-z, 0-9, _, . and -")
+        if not _is_json(self.payload):
+            raise InvalidValue("payload", "must be an object of JSON")
         if not 0 < self.bound <= MAX_BOUND:
             raise InvalidValue("bound", f"must be 1 to {MAX_BOUND}")
 
@@ -175,6 +180,13 @@ class Timetable:
             # the clock on the wall goes on from another time, which may be named itself
             start, wall = change, self.walls(_wall(change, self.zone) - _SECOND)
         return None
+
+
+def _is_json(payload: Json) -> bool:
+    try:
+        return bool(json.loads(json.dumps(payload, allow_nan=False)) == payload)
+    except (TypeError, ValueError):
+        return False
 
 
 def _wall(instant: datetime, zone: ZoneInfo) -> datetime:

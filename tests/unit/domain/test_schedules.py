@@ -220,6 +220,18 @@ def test_a_bound_that_no_pass_could_keep_is_refused(bound: int) -> None:
         Schedule(name="x", job_type="x", rule=Cron(expression="* * * * *"), bound=bound)
 
 
+@pytest.mark.parametrize("name", ["", "Nightly", "a b", "a/b", "n" * 64])
+def test_a_name_that_no_address_could_hold_is_refused(name: str) -> None:
+    with pytest.raises(InvalidValue, match="name"):
+        Schedule(name=name, job_type="x", rule=Cron(expression="* * * * *"))
+
+
+@pytest.mark.parametrize("payload", [{"at": NOON}, {"rate": float("nan")}, {1: "one"}])
+def test_a_payload_that_could_not_be_stored_is_refused(payload: dict[str, object]) -> None:
+    with pytest.raises(InvalidValue, match="payload"):
+        Schedule(name="x", job_type="x", rule=Cron(expression="* * * * *"), payload=payload)
+
+
 @pytest.mark.parametrize("catch_up", CatchUp)
 def test_a_tick_on_time_is_run_whatever_the_rule_for_missed_ones(catch_up: CatchUp) -> None:
     due = timetable("0 * * * *", catch_up=catch_up).due(NOON - MINUTE, NOON + PUNCTUAL_WITHIN)

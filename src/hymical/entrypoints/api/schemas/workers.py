@@ -12,7 +12,7 @@ class WorkerOut(BaseModel):
     pid: int
     version: str
     queues: list[str] = Field(description="Those whose jobs it runs; none: it delivers webhooks.")
-    kind: WorkerKind
+    kind: WorkerKind = Field(description="A scheduler reports as workers do.")
     in_flight: int
     started_at: Instant
     last_seen_at: Instant
