@@ -20,7 +20,7 @@ async def report(payload: Report, context: JobContext) -> Ending:
 
 
 @job(queue="default")
-async def hopeless(payload: Report, context: JobContext) -> Ending:  # noqa: ARG001
+async def hopeless(payload: Report, context: JobContext) -> Ending:
     return GiveUp(error=f"nothing can be said of {payload.subject}")
 
 

@@ -171,13 +171,6 @@ class Site:
         starts = [asyncio.to_thread(self.start_worker, **settings) for _ in range(count)]
         return await asyncio.gather(*starts)
 
-    def start_job_worker(self, *queues: str, **settings: str) -> Running:
-        return self._processes.start(
-            ("worker", *(part for queue in queues for part in ("--queue", queue))),
-            self._environment | _variables(settings),
-            "INFO hymical.entrypoints.worker.run: worker ready",
-        )
-
     def start_scheduler(self, **settings: str) -> Running:
         return self._processes.start(
             ("scheduler",),

@@ -39,7 +39,7 @@ async def world(world: World) -> World:
 class BrokenQueue:
     """A queue that cannot be told of anything."""
 
-    async def owe(self, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> None:  # noqa: ARG002
+    async def owe(self, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> None:
         raise ZeroDivisionError
 
 
