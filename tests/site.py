@@ -159,9 +159,10 @@ class Site:
         self.api_url = started.ready_line.removeprefix("Hymical API on ")
         return started
 
-    def start_worker(self, **settings: str) -> Running:
+    def start_worker(self, *queues: str, **settings: str) -> Running:
+        """One that delivers, or that runs the jobs of these queues."""
         return self._processes.start(
-            ("worker",),
+            ("worker", *(word for queue in queues for word in ("--queue", queue))),
             self._environment | _variables(settings),
             "INFO hymical.entrypoints.worker.run: worker ready",
         )

@@ -64,7 +64,7 @@ async def test_a_tick_that_is_due_becomes_a_job_that_a_worker_runs_and_the_api_t
 ) -> None:
     has_missed(site, "nightly")
     site.start_api()
-    site.start_job_worker("default")
+    site.start_worker("default")
     scheduler = site.start_scheduler()
 
     def nightly() -> dict[str, object]:
@@ -131,7 +131,7 @@ async def test_three_processes_worth_of_schedulers_over_days_run_each_tick_once(
 
 
 def test_a_schedule_is_run_by_hand_and_waited_for(site: Site) -> None:
-    site.start_job_worker("default")
+    site.start_worker("default")
 
     done = site.run("run", "nightly", "--wait")
     failed = site.run("run", "doomed", "--wait")

@@ -24,7 +24,7 @@ async def test_a_reader_that_is_cut_off_again_and_again_misses_and_repeats_nothi
     site: Site,
 ) -> None:
     site.start_api()
-    worker = site.start_job_worker(QUEUE)
+    worker = site.start_worker(QUEUE)
     async with hands_at(site.database_url) as hands:
         job_id = await hands.enqueue(queue=QUEUE, type="count_up", payload={"steps": 300})
 
@@ -48,11 +48,11 @@ async def restarted(site: Site, *processes: Running) -> tuple[Running, Running]:
     for process in processes:
         process.dies()
     del site.management
-    return site.start_api(), site.start_job_worker(QUEUE)
+    return site.start_api(), site.start_worker(QUEUE)
 
 
 async def test_a_job_waits_for_a_person_while_every_process_is_restarted(site: Site) -> None:
-    processes = site.start_api(), site.start_job_worker(QUEUE)
+    processes = site.start_api(), site.start_worker(QUEUE)
     async with hands_at(site.database_url) as hands:
         job_id = await hands.enqueue(queue=QUEUE, type="send_all")
     async with following(site, job_id) as stream:
@@ -90,7 +90,7 @@ async def test_a_job_waits_for_a_person_while_every_process_is_restarted(site: S
 
 
 async def test_hymical_jobs_watches_answers_and_shows(site: Site) -> None:
-    site.start_job_worker(QUEUE)
+    site.start_worker(QUEUE)
     async with hands_at(site.database_url) as hands:
         job_id = await hands.enqueue(queue=QUEUE, type="send_all")
     await until(lambda: site.count("jobs", "state = 'paused'") == 1, "the job asks")
