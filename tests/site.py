@@ -172,6 +172,13 @@ class Site:
         starts = [asyncio.to_thread(self.start_worker, **settings) for _ in range(count)]
         return await asyncio.gather(*starts)
 
+    def start_scheduler(self, **settings: str) -> Running:
+        return self._processes.start(
+            ("scheduler",),
+            self._environment | _variables(settings),
+            "INFO hymical.entrypoints.scheduler.run: scheduler ready",
+        )
+
     def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         """A command, to its end."""
         return run_hymical(*arguments, environment=self._environment | _variables(settings))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete
 
 from hymical.adapters.fernet.cipher import FernetCipher
+from hymical.adapters.memory.alerts import MemoryAlertBook
 from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeliveryQueue
 from hymical.adapters.memory.destinations import MemoryDestinationHealth, MemoryDestinationRepository
 from hymical.adapters.memory.forms import MemoryFormRepository, MemorySubmissionRepository
@@ -14,10 +15,12 @@ from hymical.adapters.memory.jobs import MemoryJobHistory, MemoryJobQueue
 from hymical.adapters.memory.keys import MemoryKeyRepository
 from hymical.adapters.memory.limits import MemoryRateLimiter
 from hymical.adapters.memory.progress import MemoryProgressBus
+from hymical.adapters.memory.schedules import MemoryScheduleLedger
 from hymical.adapters.memory.sources import MemorySourceKey
 from hymical.adapters.memory.store import MemoryStore
 from hymical.adapters.memory.transactions import MemoryTransactions, MemoryWakeUps
 from hymical.adapters.memory.workers import MemoryWorkerRegistry
+from hymical.adapters.postgres.alerts import PostgresAlertBook
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
@@ -25,6 +28,7 @@ from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository
 from hymical.adapters.postgres.limits import PostgresRateLimiter
 from hymical.adapters.postgres.progress import PostgresProgressBus
+from hymical.adapters.postgres.schedules import PostgresScheduleLedger
 from hymical.adapters.postgres.sources import PostgresSourceKey
 from hymical.adapters.postgres.tables import jobs as jobs_table
 from hymical.adapters.postgres.transactions import PostgresTransactions, create_engine
@@ -34,6 +38,7 @@ from hymical.domain.deliveries import Delivery, fan_out
 from hymical.domain.destinations import Destination
 from hymical.domain.errors import AlreadyExists
 from hymical.domain.ids import JobId
+from hymical.ports.alerts import AlertBook
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue
 from hymical.ports.destinations import DestinationHealth, DestinationRepository
 from hymical.ports.forms import FormRepository, SubmissionRepository
@@ -41,6 +46,7 @@ from hymical.ports.jobs import JobHistory, JobQueue
 from hymical.ports.keys import KeyRepository
 from hymical.ports.limits import RateLimiter
 from hymical.ports.progress import ProgressBus
+from hymical.ports.schedules import ScheduleLedger
 from hymical.ports.sources import SourceKey
 from hymical.ports.transactions import Transactions
 from hymical.ports.wakeups import Bell, WakeUps
@@ -62,6 +68,8 @@ class World:
     keys: KeyRepository
     limiter: RateLimiter
     source_key: SourceKey
+    ledger: ScheduleLedger
+    alerts: AlertBook
     queue: DeliveryQueue
     history: DeliveryHistory
     jobs: JobQueue
@@ -119,6 +127,8 @@ def memory_world() -> World:
         keys=MemoryKeyRepository(store, clock),
         limiter=MemoryRateLimiter(store, clock),
         source_key=MemorySourceKey(bytes(range(32))),
+        ledger=MemoryScheduleLedger(store, clock),
+        alerts=MemoryAlertBook(store, clock),
         queue=MemoryDeliveryQueue(store, clock),
         history=MemoryDeliveryHistory(store, clock),
         jobs=MemoryJobQueue(store, clock),
@@ -151,6 +161,8 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             keys=PostgresKeyRepository(connections, clock),
             limiter=PostgresRateLimiter(connections, clock),
             source_key=PostgresSourceKey(connections),
+            ledger=PostgresScheduleLedger(connections, clock),
+            alerts=PostgresAlertBook(connections, clock),
             queue=PostgresDeliveryQueue(connections, clock, cipher),
             history=PostgresDeliveryHistory(connections, clock),
             jobs=PostgresJobQueue(connections, clock),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from hymical.domain.alerts import Alert
 from hymical.domain.destinations import Destination, DestinationEvent, Trouble
 from hymical.domain.forms import Submission
 from hymical.domain.ids import FormId, MessageId, SubmissionId
@@ -96,6 +97,12 @@ def delivery_failed_message(
         form_id=None,
         body=_body("delivery.failed", at, data),
     )
+
+
+def alert_message(alert: Alert, type: str, message_id: MessageId, at: datetime) -> Message:
+    """Tells the operator that work is left undone, or is done again, as `type` says."""
+    data = {"queue": alert.subject} if alert.subject else {}
+    return Message(id=message_id, type=type, submission_id=None, form_id=None, body=_body(type, at, data))
 
 
 def _body(kind: str, at: datetime, data: Mapping[str, object]) -> bytes:

@@ -3,12 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Protocol
 
 from hymical.domain.ids import WorkerId
 
 LIVE_WITHIN = timedelta(seconds=30)
 """A worker that was not seen for longer is taken for dead or cut off."""
+
+
+class WorkerKind(StrEnum):
+    """A scheduler reports as a worker does, and has nothing in flight."""
+
+    WORKER = "worker"
+    SCHEDULER = "scheduler"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +27,7 @@ class WorkerPresence:
     host: str
     pid: int
     version: str
+    kind: WorkerKind = WorkerKind.WORKER
     in_flight: int
     queues: Sequence[str] = ()
 
@@ -31,6 +40,7 @@ class WorkerView:
     host: str
     pid: int
     version: str
+    kind: WorkerKind = WorkerKind.WORKER
     in_flight: int
     started_at: datetime
     last_seen_at: datetime

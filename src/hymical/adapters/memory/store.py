@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from hymical.domain.alerts import Alert
 from hymical.domain.deliveries import Attempt, Delivery
 from hymical.domain.destinations import Destination, Trouble
 from hymical.domain.forms import Form, Submission
@@ -27,6 +28,7 @@ from hymical.domain.leases import JobLease
 from hymical.domain.messages import Message
 from hymical.domain.progress import RecordedEvent
 from hymical.ports.jobs import JobView
+from hymical.ports.schedules import Standing, Tick
 from hymical.ports.wakeups import Bell
 from hymical.ports.workers import WorkerView
 
@@ -63,6 +65,12 @@ class StoredJob:
         return self.view.state is JobState.PROCESSING and self.token == lease.token
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedAlert:
+    since: datetime
+    raised: bool
+
+
 @dataclass(slots=True)
 class Rows:
     forms: dict[FormId, Form] = field(default_factory=dict)
@@ -80,6 +88,9 @@ class Rows:
     jobs: dict[JobId, StoredJob] = field(default_factory=dict)
     job_events: dict[JobId, tuple[RecordedEvent, ...]] = field(default_factory=dict)
     paused_queues: dict[str, datetime] = field(default_factory=dict)
+    schedules: dict[str, Standing] = field(default_factory=dict)
+    ticks: dict[tuple[str, datetime], Tick] = field(default_factory=dict)
+    alerts: dict[Alert, NotedAlert] = field(default_factory=dict)
 
     def copy(self) -> "Rows":
         return Rows(**{name: dict(getattr(self, name)) for name in self.__slots__})

@@ -190,6 +190,7 @@ workers = Table(
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
     Column("version", Text, nullable=False),
+    Column("kind", Text, nullable=False, server_default="worker"),
     Column("started_at", _instant(), nullable=False),
     Column("last_seen_at", _instant(), nullable=False),
     Column("in_flight", Integer, nullable=False),
@@ -310,4 +311,35 @@ paused_queues = Table(
     metadata,
     Column("queue", _id(), primary_key=True),
     Column("paused_at", _instant(), nullable=False),
+)
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("name", _id(), primary_key=True),
+    # every tick up to it has been dealt with
+    Column("since", _instant(), nullable=False),
+    Column("paused_at", _instant(), nullable=True),
+)
+
+# the key is what makes a second tick impossible
+ticks = Table(
+    "ticks",
+    metadata,
+    Column("schedule", _id(), ForeignKey("schedules.name", ondelete="CASCADE"), nullable=False),
+    Column("due_at", _instant(), nullable=False),
+    # no foreign key: it outlives a job that is cleaned up
+    Column("job_id", _id(), nullable=False),
+    Column("enqueued_at", _instant(), nullable=False),
+    PrimaryKeyConstraint("schedule", "due_at"),
+)
+
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("kind", Text, nullable=False),
+    Column("subject", _id(), nullable=False),
+    Column("noticed_at", _instant(), nullable=False),
+    Column("raised_at", _instant(), nullable=True),
+    PrimaryKeyConstraint("kind", "subject"),
 )

@@ -1,7 +1,8 @@
 """The presence of workers in PostgreSQL."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import delete
 
@@ -11,7 +12,7 @@ from hymical.adapters.postgres.tables import workers
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.ids import WorkerId
 from hymical.ports.clock import Clock
-from hymical.ports.workers import LIVE_WITHIN, WorkerPresence, WorkerView
+from hymical.ports.workers import LIVE_WITHIN, WorkerKind, WorkerPresence, WorkerView
 
 
 class PostgresWorkerRegistry:
@@ -26,6 +27,7 @@ class PostgresWorkerRegistry:
             "host": presence.host,
             "pid": presence.pid,
             "version": presence.version,
+            "kind": presence.kind,
             "in_flight": presence.in_flight,
             "queues": list(presence.queues),
             "forgotten_after": timedelta(hours=1),
@@ -44,4 +46,8 @@ class PostgresWorkerRegistry:
         with translated():
             async with self._transactions.connection() as connection:
                 found = await connection.execute(statement("list_workers"), parameters)
-                return [WorkerView(**{**row, "queues": tuple(row["queues"])}) for row in found.mappings()]
+                return [_view(row) for row in found.mappings()]
+
+
+def _view(row: Mapping[Any, Any]) -> WorkerView:
+    return WorkerView(**{**row, "kind": WorkerKind(row["kind"]), "queues": tuple(row["queues"])})

@@ -10,7 +10,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.pydantic import PydanticPlugin
 
 import hymical
-from hymical.entrypoints.api import deliveries, destinations, forms, health, intake, jobs, workers
+from hymical.entrypoints.api import deliveries, destinations, forms, health, intake, jobs, schedules, workers
 from hymical.entrypoints.api.coalescer import Coalescer
 from hymical.entrypoints.api.cors import preflight, share_answer
 from hymical.entrypoints.api.description import DescriptionPage, complete
@@ -22,6 +22,7 @@ from hymical.entrypoints.api.requests import ApiRequest
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings, load_settings
+from hymical.entrypoints.watching import watching
 
 
 def create_app(settings: Settings | None = None, container: Container | None = None) -> Litestar:
@@ -62,6 +63,7 @@ def create_app(settings: Settings | None = None, container: Container | None = N
                     destinations.management,
                     deliveries.management,
                     jobs.management,
+                    schedules.management,
                     workers.management,
                 ],
                 guards=[requires_key, knows_every_parameter],
@@ -103,7 +105,8 @@ async def _serving(app: Litestar, container: Container) -> AsyncIterator[None]:
     app.state.source_key = await container.source_key().read()
     app.state.trusted_hops = container.settings().trusted_proxy_hops
     try:
-        yield
+        async with watching(container.watch_over()):
+            yield
     finally:
         job_feeds.close()
         await coalescer.close()

@@ -1,5 +1,6 @@
 """Which adapter stands behind which port, and what each use case is made of."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from dependency_injector import containers
@@ -7,8 +8,10 @@ from dependency_injector.providers import Callable as Computed
 from dependency_injector.providers import Dependency, Provider, Self, Singleton
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from hymical.adapters.cronsim.calendar import CronSimCalendar
 from hymical.adapters.fernet.cipher import FernetCipher
 from hymical.adapters.http.egress import Egress
+from hymical.adapters.postgres.alerts import PostgresAlertBook
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
@@ -16,6 +19,7 @@ from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository
 from hymical.adapters.postgres.limits import PostgresRateLimiter
 from hymical.adapters.postgres.progress import PostgresProgressBus
+from hymical.adapters.postgres.schedules import PostgresScheduleLedger
 from hymical.adapters.postgres.schema import PostgresSchema
 from hymical.adapters.postgres.sources import PostgresSourceKey
 from hymical.adapters.postgres.transactions import PostgresTransactions
@@ -23,6 +27,7 @@ from hymical.adapters.postgres.wakeups import PostgresWakeUps
 from hymical.adapters.postgres.workers import PostgresWorkerRegistry
 from hymical.adapters.system.clock import SystemClock
 from hymical.adapters.system.ids import SystemIds
+from hymical.application.alerts import WatchOver
 from hymical.application.deliveries import (
     ClaimDue,
     ListDeliveries,
@@ -74,14 +79,26 @@ from hymical.application.jobs import (
 )
 from hymical.application.keys import Authenticate, CreateKey, ListKeys, RevokeKey
 from hymical.application.progress import ListEvents, WatchJob
+from hymical.application.schedules import (
+    EvaluateSchedules,
+    ListSchedules,
+    PauseSchedule,
+    ResumeSchedule,
+    RunScheduleNow,
+    Timetables,
+)
+from hymical.application.schedules import timetables as drawn_up
 from hymical.application.workers import LeaveWork, ListWorkers, ReportPresence
 from hymical.domain.destinations import TroublePolicy
 from hymical.domain.jobs import JobCatalog
 from hymical.domain.limits import IntakeLimits, RateLimits
 from hymical.domain.retries import RetryPolicy
+from hymical.domain.schedules import Schedule
 from hymical.domain.signing import Secret
 from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.entrypoints.jobs.registry import JobRegistry, RegisteredHandlers, discover
+from hymical.entrypoints.jobs.schedules import declared
+from hymical.ports.alerts import AlertBook
 from hymical.ports.clock import Clock
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue, WebhookSender
 from hymical.ports.destinations import DestinationHealth, DestinationRepository, TargetCheck
@@ -91,6 +108,7 @@ from hymical.ports.jobs import JobHandlers, JobHistory, JobQueue
 from hymical.ports.keys import KeyRepository
 from hymical.ports.limits import RateLimiter
 from hymical.ports.progress import ProgressBus
+from hymical.ports.schedules import CronCalendar, ScheduleLedger
 from hymical.ports.secrets import SecretCipher
 from hymical.ports.sources import SourceKey
 from hymical.ports.transactions import Transactions
@@ -151,6 +169,9 @@ class Container(containers.DeclarativeContainer):
     job_queue: Provider[JobQueue] = Singleton(PostgresJobQueue, connections, clock)
     job_history: Provider[JobHistory] = Singleton(PostgresJobHistory, connections, clock)
     progress: Provider[ProgressBus] = Singleton(PostgresProgressBus, connections, database_url, clock)
+    ledger: Provider[ScheduleLedger] = Singleton(PostgresScheduleLedger, connections, clock)
+    alerts: Provider[AlertBook] = Singleton(PostgresAlertBook, connections, clock)
+    calendar: Provider[CronCalendar] = Singleton(CronSimCalendar)
     egress: Singleton[Egress] = Singleton(
         Egress,
         allowed_networks=Computed(lambda settings: settings.webhook_allowed_networks, settings),
@@ -271,6 +292,47 @@ class Container(containers.DeclarativeContainer):
     list_queues: Provider[ListQueues] = Singleton(ListQueues, history=job_history)
     pause_queue: Provider[PauseQueue] = Singleton(PauseQueue, queue=job_queue)
     resume_queue: Provider[ResumeQueue] = Singleton(ResumeQueue, queue=job_queue)
+
+    schedules: Provider[Sequence[Schedule]] = Singleton(
+        declared, Computed(lambda settings: settings.job_modules, settings)
+    )
+    timetables: Provider[Timetables] = Singleton(drawn_up, job_catalog, calendar, schedules)
+    evaluate_schedules: Provider[EvaluateSchedules] = Singleton(
+        EvaluateSchedules,
+        timetables=timetables,
+        ledger=ledger,
+        jobs=job_queue,
+        catalog=job_catalog,
+        transactions=transactions,
+        ids=ids,
+    )
+    run_schedule: Provider[RunScheduleNow] = Singleton(
+        RunScheduleNow,
+        timetables=timetables,
+        ledger=ledger,
+        jobs=job_queue,
+        catalog=job_catalog,
+        transactions=transactions,
+        ids=ids,
+    )
+    pause_schedule: Provider[PauseSchedule] = Singleton(PauseSchedule, timetables=timetables, ledger=ledger)
+    resume_schedule: Provider[ResumeSchedule] = Singleton(
+        ResumeSchedule, timetables=timetables, ledger=ledger
+    )
+    list_schedules: Provider[ListSchedules] = Singleton(
+        ListSchedules, timetables=timetables, ledger=ledger, history=job_history, workers=workers
+    )
+    watch_over: Provider[WatchOver] = Singleton(
+        WatchOver,
+        timetables=timetables,
+        workers=workers,
+        history=job_history,
+        book=alerts,
+        destinations=destinations,
+        queue=queue,
+        transactions=transactions,
+        ids=ids,
+    )
 
     report_presence: Provider[ReportPresence] = Singleton(ReportPresence, registry=workers)
     leave_work: Provider[LeaveWork] = Singleton(LeaveWork, registry=workers)

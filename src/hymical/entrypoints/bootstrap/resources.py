@@ -19,10 +19,11 @@ class Role(StrEnum):
     API = "api"
     WORKER = "worker"
     JOB_WORKER = "job worker"
+    SCHEDULER = "scheduler"
     OPERATOR = "operator"
 
 
-_POOL_SIZES = {Role.API: 8, Role.WORKER: 4, Role.JOB_WORKER: 4, Role.OPERATOR: 1}
+_POOL_SIZES = {Role.API: 8, Role.WORKER: 4, Role.JOB_WORKER: 4, Role.SCHEDULER: 2, Role.OPERATOR: 1}
 _MOST_HANDLERS_CONNECTED = 16
 
 

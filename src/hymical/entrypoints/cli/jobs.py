@@ -87,19 +87,10 @@ def enqueue(type: str, payload: str, unique_key: str | None, *, as_json: bool) -
 @_as_json
 def watch(job_id: str, after: int, *, as_json: bool) -> None:
     """Print a job's events as they come, until it has ended; it failed or was cancelled: exit code 1."""
-
-    async def told(container: "Container") -> "JobView":
-        job = await container.show_job()(JobId(job_id))
-        async with aclosing(container.watch_job()(JobId(job_id), after=after)) as watched:
-            async for news in watched:
-                _tell(news, as_json=as_json)
-                job = news.job
-        return job
-
-    job = with_container(told)
-    print(json.dumps(_ended(job)) if as_json else _line(job))
-    if job.state is not JobState.COMPLETED:
-        raise SystemExit(FAILED)
+    tell_end(
+        with_container(lambda container: follow(container, JobId(job_id), after=after, as_json=as_json)),
+        as_json=as_json,
+    )
 
 
 @jobs.command()
@@ -143,6 +134,23 @@ def _parsed(payload: str) -> dict[str, object]:
             """must be an object of JSON, such as '{"form_id": "contact"}'""", param_hint="PAYLOAD"
         )
     return given
+
+
+async def follow(container: "Container", job_id: JobId, *, after: int, as_json: bool) -> "JobView":
+    """Prints events behind `after` as they come; the job as it ended. Raises `NotFound`."""
+    job = await container.show_job()(job_id)
+    async with aclosing(container.watch_job()(job_id, after=after)) as watched:
+        async for news in watched:
+            _tell(news, as_json=as_json)
+            job = news.job
+    return job
+
+
+def tell_end(job: "JobView", *, as_json: bool) -> None:
+    """Prints how a job ended; exits with a code of its own unless it was completed."""
+    print(json.dumps(_ended(job)) if as_json else _line(job))
+    if job.state is not JobState.COMPLETED:
+        raise SystemExit(FAILED)
 
 
 def _print(job: "JobView", *, as_json: bool) -> None:

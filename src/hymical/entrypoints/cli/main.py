@@ -5,8 +5,9 @@ import click
 import hymical
 from hymical.entrypoints.cli.jobs import jobs
 from hymical.entrypoints.cli.keys import keys
-from hymical.entrypoints.cli.processes import demo, dev, migrate, serve, worker
+from hymical.entrypoints.cli.processes import demo, dev, migrate, scheduler, serve, worker
 from hymical.entrypoints.cli.queues import queues
+from hymical.entrypoints.cli.schedules import run, schedules
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -18,5 +19,5 @@ def main() -> None:
     """
 
 
-for command in (serve, worker, migrate, demo, dev, keys, jobs, queues):
+for command in (serve, worker, scheduler, migrate, demo, dev, keys, jobs, queues, schedules, run):
     main.add_command(command)

@@ -1,9 +1,10 @@
-"""`hymical serve`, `worker`, `migrate`, `demo` and `dev`."""
+"""`hymical serve`, `worker`, `scheduler`, `migrate`, `demo` and `dev`."""
 
 import os
 import socket
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from hymical.entrypoints.cli.outcome import (
     unknown_migration,
     with_container,
 )
+
+if TYPE_CHECKING:
+    from hymical.entrypoints.bootstrap.container import Container
 
 
 @click.command()
@@ -30,7 +34,7 @@ def serve(host: str, port: int) -> None:
 
     set_up_logs()
     settings = settings_or_fail()
-    with_container(_nothing)
+    with_container(_can_watch_over)
     try:
         listener = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2_048
@@ -57,6 +61,17 @@ def worker(queues: tuple[str, ...]) -> None:
     set_up_logs()
     settings = settings_or_fail()
     run_or_fail(work(settings, tuple(dict.fromkeys(queues))))
+
+
+@click.command()
+def scheduler() -> None:
+    """Queue the jobs of schedules as they come due. Any number of schedulers may run, anywhere."""
+    from hymical.entrypoints.bootstrap.logs import set_up_logs  # noqa: PLC0415
+    from hymical.entrypoints.scheduler.run import keep_schedules  # noqa: PLC0415
+
+    set_up_logs()
+    settings = settings_or_fail()
+    run_or_fail(keep_schedules(settings))
 
 
 @click.command()
@@ -106,5 +121,6 @@ def _need_the_extra() -> None:
         )
 
 
-async def _nothing(_: object) -> None:
-    """Opening the container has checked the database."""
+async def _can_watch_over(container: "Container") -> None:
+    """Opening the container has checked the database; this reads job types and schedules."""
+    container.watch_over()

@@ -11,7 +11,7 @@ import hymical
 from hymical.application.workers import LeaveWork, ReportPresence
 from hymical.domain.errors import StorageUnavailable
 from hymical.domain.ids import WorkerId
-from hymical.ports.workers import WorkerPresence
+from hymical.ports.workers import WorkerKind, WorkerPresence
 
 _EVERY_SECONDS = 10.0
 
@@ -22,6 +22,7 @@ async def present(
     in_flight: Callable[[], int],
     *,
     queues: Sequence[str] = (),
+    kind: WorkerKind = WorkerKind.WORKER,
     report: ReportPresence,
     leave: LeaveWork,
 ) -> AsyncIterator[None]:
@@ -36,6 +37,7 @@ async def present(
                         host=socket.gethostname(),
                         pid=os.getpid(),
                         version=hymical.__version__,
+                        kind=kind,
                         in_flight=in_flight(),
                         queues=tuple(queues),
                     )

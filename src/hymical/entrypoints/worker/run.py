@@ -11,6 +11,7 @@ from hymical.domain.signing import Secret
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings
+from hymical.entrypoints.watching import watching
 from hymical.entrypoints.worker.deliveries import DeliveryWorker, Pace
 from hymical.entrypoints.worker.jobs import JobPace, JobWorker
 from hymical.entrypoints.worker.presence import present
@@ -66,11 +67,12 @@ async def work(settings: Settings, queues: Sequence[str] = ()) -> None:
     """Delivers, or runs the jobs of `queues`, until SIGTERM or SIGINT; then lets end what is in flight.
 
     Raises:
-        SchemaMismatch, StorageUnavailable, JobTypesInvalid: before anything is claimed.
+        SchemaMismatch, StorageUnavailable, JobTypesInvalid, InvalidValue: before anything is claimed.
     """
     async with open_container(settings, Role.JOB_WORKER if queues else Role.WORKER) as container:
         await container.schema().check()
         worker = job_worker(container, queues) if queues else delivery_worker(container)
+        watch_over = container.watch_over()
         _warn_of_unknown(queues, container)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -82,12 +84,15 @@ async def work(settings: Settings, queues: Sequence[str] = ()) -> None:
             else None,
         )
         _log.info("worker ready")
-        async with present(
-            container.ids().worker(),
-            lambda: worker.in_flight,
-            queues=queues,
-            report=container.report_presence(),
-            leave=container.leave_work(),
+        async with (
+            present(
+                container.ids().worker(),
+                lambda: worker.in_flight,
+                queues=queues,
+                report=container.report_presence(),
+                leave=container.leave_work(),
+            ),
+            watching(watch_over),
         ):
             await worker.run()
         _log.info("worker stopped")

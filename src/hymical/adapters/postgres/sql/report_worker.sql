@@ -6,6 +6,6 @@ forgotten AS (
     DELETE FROM workers USING clock
     WHERE workers.last_seen_at < clock.now - cast(:forgotten_after AS interval) AND workers.id <> :id
 )
-INSERT INTO workers (id, host, pid, version, started_at, last_seen_at, in_flight, queues)
-SELECT :id, :host, :pid, :version, clock.now, clock.now, :in_flight, cast(:queues AS text[]) FROM clock
+INSERT INTO workers (id, host, pid, version, kind, started_at, last_seen_at, in_flight, queues)
+SELECT :id, :host, :pid, :version, :kind, clock.now, clock.now, :in_flight, cast(:queues AS text[]) FROM clock
 ON CONFLICT (id) DO UPDATE SET last_seen_at = excluded.last_seen_at, in_flight = excluded.in_flight

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, Field
 
 from hymical.entrypoints.api.schemas.instants import Instant
-from hymical.ports.workers import WorkerView
+from hymical.ports.workers import WorkerKind, WorkerView
 
 
 class WorkerOut(BaseModel):
@@ -12,6 +12,7 @@ class WorkerOut(BaseModel):
     pid: int
     version: str
     queues: list[str] = Field(description="Those whose jobs it runs; none: it delivers webhooks.")
+    kind: WorkerKind = Field(description="A scheduler reports as workers do.")
     in_flight: int
     started_at: Instant
     last_seen_at: Instant

@@ -1,4 +1,4 @@
-"""Jobs with their progress, the queues that are paused, and schedules with their ledger of ticks."""
+"""Jobs with their progress, and the queues that are paused."""
 
 import sqlalchemy as sa
 from alembic import op

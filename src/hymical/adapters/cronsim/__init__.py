@@ -1,0 +1,1 @@
+"""Cron expressions, read by the library that Healthchecks maintains for its own."""
