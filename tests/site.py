@@ -167,6 +167,16 @@ class Site:
             "INFO hymical.entrypoints.worker.run: worker ready",
         )
 
+    def start_everything(self, **settings: str) -> Running:
+        """`hymical up`."""
+        started = self._processes.start(
+            ("up", "--port", "0"), self._environment | _variables(settings), "scheduler ready"
+        )
+        announced = "Hymical API on "
+        (line,) = (line for line in started.said if announced in line)
+        self.api_url = line.partition(announced)[2]
+        return started
+
     async def start_workers(self, count: int, **settings: str) -> list[Running]:
         """All at once, while this process goes on receiving webhooks."""
         starts = [asyncio.to_thread(self.start_worker, **settings) for _ in range(count)]

@@ -13,9 +13,11 @@ from typing import Any
 import httpx
 
 from hymical.entrypoints.bootstrap.embedded import AlreadyOwned, EmbeddedServerError, embedded_server
+from hymical.entrypoints.jobs.queues import QUEUES
 from hymical.entrypoints.local import LocalSite, created, local_site
 from hymical.entrypoints.processes import ProcessEnded
 from hymical.entrypoints.receiver import Received, Receiver, receiving
+from hymical.entrypoints.up import SCHEDULES, jobs, show
 
 _FORM = "contact"
 _NOTES = "dev.json"
@@ -35,7 +37,7 @@ def develop(data: Path, port: int) -> int:
     try:
         with ExitStack() as stack:
             server = stack.enter_context(embedded_server(data / "database"))
-            site = stack.enter_context(local_site(server, port=port, show=_show))
+            site = stack.enter_context(local_site(server, (jobs(QUEUES), SCHEDULES), port=port, show=show))
             receiver = stack.enter_context(
                 receiving(
                     Receiver(_show_webhook, lambda: _page(site.api_url)),
@@ -100,13 +102,9 @@ def _known(notes: Path) -> dict[str, Any]:
     return found
 
 
-def _show(role: str, line: str) -> None:
-    print(f"{role:>8} | {line}", flush=True)
-
-
 def _show_webhook(received: Received) -> None:
     verdict = "signature verified" if received.verified else "SIGNATURE DOES NOT VERIFY"
-    _show("receiver", f"{verdict}: {received.body.decode(errors='replace')}")
+    show("receiver", f"{verdict}: {received.body.decode(errors='replace')}")
 
 
 def _page(api_url: str) -> str:

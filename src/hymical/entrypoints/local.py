@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ import httpx
 from hymical.entrypoints.bootstrap.database import migrate
 from hymical.entrypoints.bootstrap.embedded import EmbeddedServer
 from hymical.entrypoints.processes import child_environment, role_process
+from hymical.entrypoints.up import DELIVERIES, Role, api
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,10 @@ class LocalSite:
 
 
 @contextmanager
-def local_site(server: EmbeddedServer, *, port: int, show: Callable[[str, str], None]) -> Iterator[LocalSite]:
-    """Migrates the database, then runs the API and a worker that may call loopback addresses.
+def local_site(
+    server: EmbeddedServer, others: Sequence[Role] = (), *, port: int, show: Callable[[str, str], None]
+) -> Iterator[LocalSite]:
+    """Migrates the database, then runs the API, a worker that may call loopback addresses, and the others.
 
     Raises:
         ProcessEnded: one of them did not start.
@@ -54,13 +57,13 @@ def local_site(server: EmbeddedServer, *, port: int, show: Callable[[str, str], 
     }
     migrate(server.url())
     with ExitStack() as stack:
-        api = stack.enter_context(
-            role_process(
-                "api", ("serve", "--port", str(port)), environment, ready="Hymical API on ", show=show
+        answering, *_ = [
+            stack.enter_context(
+                role_process(role.name, role.arguments, environment, ready=role.ready, show=show)
             )
-        )
-        stack.enter_context(role_process("worker", ("worker",), environment, ready="worker ready", show=show))
-        yield LocalSite(api_url=api.ready_line.removeprefix("Hymical API on "), environment=environment)
+            for role in (api("127.0.0.1", port), DELIVERIES, *others)
+        ]
+        yield LocalSite(api_url=answering.ready_line.removeprefix("Hymical API on "), environment=environment)
 
 
 def created(answer: httpx.Response) -> dict[str, Any]:

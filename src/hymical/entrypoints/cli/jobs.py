@@ -2,13 +2,14 @@
 
 import json
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from hymical.domain.ids import JobId
 from hymical.domain.jobs import JobState
-from hymical.entrypoints.cli.outcome import FAILED, with_container
+from hymical.entrypoints.cli.outcome import FAILED, settings_or_fail, with_container
 
 if TYPE_CHECKING:
     from hymical.application.progress import JobNews
@@ -60,6 +61,26 @@ def show(job_id: str, *, as_json: bool) -> None:
     for name, value in _shown(job).items():
         if value not in (None, {}):
             print(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
+
+
+@jobs.command()
+@click.option("--markdown", is_flag=True, help="Print a table, as it stands in the guide.")
+@_as_json
+def types(*, markdown: bool, as_json: bool) -> None:
+    """List the types of jobs that this build knows, with their queues and schedules."""
+    from hymical.entrypoints.jobs.matrix import as_markdown, type_rows  # noqa: PLC0415
+    from hymical.entrypoints.jobs.registry import discover  # noqa: PLC0415
+    from hymical.entrypoints.jobs.schedules import declared  # noqa: PLC0415
+
+    modules = settings_or_fail().job_modules
+    rows = type_rows(discover(modules), declared(modules))
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows]))
+    elif markdown:
+        print(as_markdown(rows))
+    else:
+        for row in rows:
+            print(f"{row.queue:<12}  {row.type:<28}  {', '.join(row.schedules)}")
 
 
 @jobs.command()

@@ -5,7 +5,7 @@ import click
 import hymical
 from hymical.entrypoints.cli.jobs import jobs
 from hymical.entrypoints.cli.keys import keys
-from hymical.entrypoints.cli.processes import demo, dev, migrate, scheduler, serve, worker
+from hymical.entrypoints.cli.processes import demo, dev, migrate, scheduler, serve, up, worker
 from hymical.entrypoints.cli.queues import queues
 from hymical.entrypoints.cli.schedules import run, schedules
 
@@ -19,5 +19,5 @@ def main() -> None:
     """
 
 
-for command in (serve, worker, scheduler, migrate, demo, dev, keys, jobs, queues, schedules, run):
+for command in (serve, worker, scheduler, up, migrate, demo, dev, keys, jobs, queues, schedules, run):
     main.add_command(command)

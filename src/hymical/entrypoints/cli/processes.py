@@ -1,7 +1,8 @@
-"""`hymical serve`, `worker`, `scheduler`, `migrate`, `demo` and `dev`."""
+"""`hymical serve`, `worker`, `scheduler`, `up`, `migrate`, `demo` and `dev`."""
 
 import os
 import socket
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
     from hymical.entrypoints.bootstrap.container import Container
 
 
-@click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
+_host = click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+_port = click.option(
     "--port", default=8000, show_default=True, type=click.IntRange(0, 65_535), help="0 takes a free one."
 )
+
+
+@click.command()
+@_host
+@_port
 def serve(host: str, port: int) -> None:
     """Answer HTTP: the public intake and the management API."""
     from hymical.entrypoints.api.serve import serve as answer  # noqa: PLC0415
@@ -61,6 +66,22 @@ def worker(queues: tuple[str, ...]) -> None:
     set_up_logs()
     settings = settings_or_fail()
     run_or_fail(work(settings, tuple(dict.fromkeys(queues))))
+
+
+@click.command()
+@_host
+@_port
+def up(host: str, port: int) -> None:
+    """Run one process of each role: the API, the workers and a scheduler. For small sites.
+
+    They end together: when one of them does, the others are stopped, and the exit code is 1.
+    """
+    from hymical.entrypoints.jobs.queues import QUEUES  # noqa: PLC0415
+    from hymical.entrypoints.up import DELIVERIES, SCHEDULES, api, jobs, run_all  # noqa: PLC0415
+
+    settings_or_fail()
+    used = with_container(_queues)
+    raise SystemExit(run_all([api(host, port), DELIVERIES, jobs({*QUEUES, *used}), SCHEDULES]))
 
 
 @click.command()
@@ -124,3 +145,7 @@ def _need_the_extra() -> None:
 async def _can_watch_over(container: "Container") -> None:
     """Opening the container has checked the database; this reads job types and schedules."""
     container.watch_over()
+
+
+async def _queues(container: "Container") -> Collection[str]:
+    return container.job_registry().queues

@@ -11,6 +11,7 @@ from hymical.domain.signing import Secret
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings
+from hymical.entrypoints.jobs.queues import QUEUES
 from hymical.entrypoints.watching import watching
 from hymical.entrypoints.worker.deliveries import DeliveryWorker, Pace
 from hymical.entrypoints.worker.jobs import JobPace, JobWorker
@@ -99,9 +100,9 @@ async def work(settings: Settings, queues: Sequence[str] = ()) -> None:
 
 
 def _warn_of_unknown(queues: Sequence[str], container: Container) -> None:
-    known = sorted(container.job_registry().queues) if queues else []
+    known = sorted({*QUEUES, *container.job_registry().queues}) if queues else []
     for queue in queues:
         if queue not in known:
             near = get_close_matches(queue, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"those in use: {', '.join(known) or 'none'}"
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             _log.warning("no type of job of this build uses the queue %s; %s", queue, hint)

@@ -1,0 +1,12 @@
+"""The queues that ship; `hymical up` and `hymical dev` run a worker of all of them."""
+
+from collections.abc import Mapping
+
+QUEUES: Mapping[str, str] = {
+    "default": "Work of a few seconds that belongs nowhere else.",
+    "exports": "Files of many rows.",
+    "maintenance": "Clean-up, replays, back-fills and warnings.",
+    "metrics": "Public metrics, collected over APIs.",
+    "scrapes": "Public metrics that stand in web pages: slow, so that they do not sit before those of APIs.",
+}
+"""What each is for, by name. A type of job may name another queue; that one needs a worker of its own."""
