@@ -84,7 +84,7 @@ async def work(settings: Settings, queues: Sequence[str] = ()) -> None:
             if settings.alert_webhook_secret
             else None,
         )
-        _log.info("worker ready")
+        _log.info("worker ready: %s", f"jobs of {', '.join(queues)}" if queues else "deliveries")
         async with (
             present(
                 container.ids().worker(),
