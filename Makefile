@@ -19,12 +19,13 @@ test: $(READY)
 chaos: $(READY)
 	$(BIN)/python -m bench.chaos $(ARGS)
 
-# the figures in docs/; ONLY=isolation for a part
+# what is measured beside its limits, about 40 minutes; ONLY="intake delivery" for a part, ARGS="--rounds 1" for less
 bench: $(READY)
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(ARGS)
 
+# the same within three minutes
 bench-quick: $(READY)
-	$(BIN)/python -m bench --quick
+	$(BIN)/python -m bench --quick $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -3,7 +3,7 @@
 import statistics
 import sys
 
-from bench.latency import measure
+from bench.end_to_end import measure
 
 
 def test_on_an_idle_system_a_webhook_arrives_in_milliseconds_although_workers_poll_once_an_hour(
