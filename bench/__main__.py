@@ -9,7 +9,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import delivery, end_to_end, figures, intake, isolation, server, start
+from bench import (
+    cpu,
+    delivery,
+    end_to_end,
+    figures,
+    intake,
+    isolation,
+    memory,
+    pinned,
+    scaling,
+    server,
+    start,
+    sustained,
+)
 from bench.figures import Effort, Figure
 
 GROUPS: dict[str, Callable[[server.Server, Effort], list[Figure]]] = {
@@ -18,6 +31,11 @@ GROUPS: dict[str, Callable[[server.Server, Effort], list[Figure]]] = {
     "end_to_end": end_to_end.measure_group,
     "isolation": isolation.measure,
     "start": start.measure,
+    "scaling": scaling.measure,
+    "pinned": pinned.measure,
+    "sustained": sustained.measure,
+    "memory": memory.measure,
+    "cpu": cpu.measure,
 }
 
 

@@ -85,14 +85,14 @@ def add_destinations(
         )
 
 
-def add_due(database: Database, count: int) -> None:
-    """Deliveries that are due, each of a message of its own, in turn to every destination; none may be there yet."""
-    _add(database, "due_", count, step=1)
+def add_due(database: Database, count: int, *, behind: int = 0) -> None:
+    """Deliveries that are due, each of a message of its own, in turn to every destination, behind so many others."""
+    _add(database, "due_", count, step=1, first=_FIRST + behind)
 
 
 def add_history(database: Database, count: int) -> None:
     """Deliveries that were made at the first attempt, twenty of a message."""
-    _add(database, "0old", count, step=20)
+    _add(database, "0old", count, step=20, first=_FIRST)
 
 
 def clear(database: Database) -> None:
@@ -107,8 +107,8 @@ def settle_down(database: Database) -> None:
     database.execute("CHECKPOINT")
 
 
-def _add(database: Database, kind: str, count: int, *, step: int) -> None:
-    values = {"kind": kind, "body": _BODY, "first": _FIRST, "last": _FIRST + count - 1, "step": step}
+def _add(database: Database, kind: str, count: int, *, step: int, first: int) -> None:
+    values = {"kind": kind, "body": _BODY, "first": first, "last": first + count - 1, "step": step}
     with psycopg.connect(database.url, autocommit=True) as connection:
         # what refers to them is known to be there
         connection.execute("SET session_replication_role = replica")

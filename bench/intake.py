@@ -64,8 +64,8 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
 def _all(database: Database) -> Iterator[dict[str, tuple[int, int]]]:
     """The port of each server that is measured, and how many clients post to it; all run, one at a time works."""
     with Site(database.url, **LIMITED) as site, ExitStack() as stack:
-        on = _port(site.start_api())
-        off = _port(site.start_api(rate_limit_enabled="false"))
+        on = port_of(site.start_api())
+        off = port_of(site.start_api(rate_limit_enabled="false"))
         backlog.add_form(database)
         backlog.add_destinations(database, [_NOBODY])
         ports = {
@@ -133,5 +133,5 @@ def _milliseconds(answered: list[Answered], percent: int) -> tuple[float, ...]:
     return tuple(one.milliseconds(percent) for one in answered)
 
 
-def _port(api: Running) -> int:
+def port_of(api: Running) -> int:
     return int(api.ready_line.rpartition(":")[2])

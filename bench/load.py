@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -87,6 +88,7 @@ class _Posting:
     numbers: Iterator[int] = field(default_factory=count)
     idle: "list[_Poster]" = field(default_factory=list)
     ends: float = 0.0
+    name: str = field(default_factory=lambda: secrets.token_hex(4))
 
     async def run(self) -> Answered:
         loop = asyncio.get_running_loop()
@@ -136,6 +138,8 @@ class _Poster(asyncio.Protocol):
         self._resting = asyncio.Event()
         self._resting.set()
         load = posting.load
+        # no two loads post the same, or they would be taken for double clicks
+        self._tail = f"run={posting.name}&{_REST}"
         self._head = f"POST {load.path} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: bench\r\naccept: */*\r\n"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -144,7 +148,7 @@ class _Poster(asyncio.Protocol):
     def post(self) -> None:
         number = next(self._posting.numbers)
         source = number % self._posting.load.sources
-        body = f"number={number}&email=zoe{number}%40example.com&{_REST}"
+        body = f"number={number}&email=zoe{number}%40example.com&{self._tail}"
         self._resting.clear()
         self._began = self._posting.begun[number] = time.perf_counter()
         self._transport.write(
