@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test dev bench bench-quick chaos check format clean
+.PHONY: demo test dev bench bench-quick bench-compare chaos check format clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -26,6 +26,10 @@ bench: $(READY)
 # the same within three minutes
 bench-quick: $(READY)
 	$(BIN)/python -m bench --quick $(ARGS)
+
+# this tree beside another revision, in turn; ONLY=cpu for a part, ARGS="--rounds 7 --full" for more
+bench-compare: $(READY)
+	$(BIN)/python -m bench.compare $(BASE) $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -167,14 +167,14 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
     return [
         Figure(
             group="isolation",
-            name=f"202 to webhook beside {backlog:,} of one that hangs, p50",
+            name=f"beside {backlog:,} of one that hangs, p50",
             unit="ms",
             rounds=tuple(one.p50 for one in beside),
             limit=Limit("alone", tuple(one.p50 for one in alone)),
         ),
         Figure(
             group="isolation",
-            name=f"202 to webhook beside {backlog:,} of one that hangs, p99",
+            name=f"beside {backlog:,} of one that hangs, p99",
             unit="ms",
             rounds=tuple(one.p99 for one in beside),
             limit=Limit("alone", tuple(one.p99 for one in alone)),

@@ -29,7 +29,7 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
             pinned = asyncio.run(_windows(database, windows, window_seconds))
     # where the backlog ended early in one of them, only what both have can be compared
     both = min(len(free), len(pinned))
-    name = f"{window_seconds:g} s windows of claiming from {due:,}, an old transaction open"
+    name = f"from {due:,}, in windows of {window_seconds:g} s"
     return [
         Figure(
             group="pinned",

@@ -87,15 +87,15 @@ def _figures(
     third = max(1, len(waiting) // 3)
     yield Figure(
         group="sustained",
-        name=f"intake and delivery at {_SHARE:.0%} of what both do at once",
+        name=f"both at {_SHARE:.0%} of capacity",
         unit="posts/s",
         rounds=(posted.per_second,),
-        limit=Limit("both at once", (capacity,)),
+        limit=Limit("both as fast as they can", (capacity,)),
     )
-    # the few that are under way come and go; a second's worth more would be growth
+    # the last third of the looks less the first; the few that are under way come and go
     yield Figure(
         group="sustained",
-        name="open deliveries, mean of the last third less that of the first, in seconds of the load",
+        name="growth of what is open, in seconds of the load",
         unit="s",
         rounds=(
             (sum(waiting[-third:]) - sum(waiting[:third])) / third / posted.per_second if waiting else 0.0,
