@@ -77,7 +77,7 @@ def posts_per_second(
     """Of a form `bench` with one destination: `clients` at a time commit `batch` posts each."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "accept.sql"
-        script.write_text(_transaction(limited=limited), encoding="utf-8")
+        script.write_text(transaction(limited=limited), encoding="utf-8")
         said = server.run(
             "pgbench",
             *("--no-vacuum", "--protocol=prepared", f"--file={script}"),
@@ -92,7 +92,7 @@ def posts_per_second(
     return float(found[1]) * batch
 
 
-def _transaction(*, limited: bool) -> str:
+def transaction(*, limited: bool) -> str:
     statements = [
         _statement(name, _EVERYWHERE | own)
         for name, own in _STATEMENTS.items()

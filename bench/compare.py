@@ -100,11 +100,11 @@ def _rows(base: list[dict[_Key, float]], ours: list[dict[_Key, float]]) -> Itera
             "ratio": statistics.median(ratios),
             "least": min(ratios),
             "most": max(ratios),
-            "verdict": _verdict(before, after, higher_is_better=unit.endswith(_HIGHER_IS_BETTER)),
+            "verdict": verdict(before, after, higher_is_better=unit.endswith(_HIGHER_IS_BETTER)),
         }
 
 
-def _verdict(before: list[float], after: list[float], *, higher_is_better: bool) -> str:
+def verdict(before: list[float], after: list[float], *, higher_is_better: bool) -> str:
     """Better or worse only where no round of one reaches into those of the other, and there are enough of them."""
     if len(before) < _ENOUGH_ROUNDS or (min(after) <= max(before) and min(before) <= max(after)):
         return ""
