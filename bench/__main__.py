@@ -6,37 +6,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
-from bench import (
-    cpu,
-    delivery,
-    end_to_end,
-    figures,
-    intake,
-    isolation,
-    memory,
-    pinned,
-    scaling,
-    server,
-    start,
-    sustained,
-)
+from bench import figures
 from bench.figures import Effort, Figure
 
-GROUPS: dict[str, Callable[[server.Server, Effort], list[Figure]]] = {
-    "intake": intake.measure,
-    "delivery": delivery.measure,
-    "end_to_end": end_to_end.measure_group,
-    "isolation": isolation.measure,
-    "start": start.measure,
-    "scaling": scaling.measure,
-    "pinned": pinned.measure,
-    "sustained": sustained.measure,
-    "memory": memory.measure,
-    "cpu": cpu.measure,
-}
+GROUPS = (
+    "intake",
+    "delivery",
+    "end_to_end",
+    "isolation",
+    "start",
+    "scaling",
+    "pinned",
+    "sustained",
+    "memory",
+    "cpu",
+)
+"""Each is the module of that name, with a function `measure(server, effort)`."""
 
 
 def main() -> int:
@@ -52,11 +40,14 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     effort = Effort.of(quick=given.quick, rounds=given.rounds)
+    # not above: each process that is spawned from here would load it all again
+    from bench import server  # noqa: PLC0415
+
     started, found = time.monotonic(), list[Figure]()
     with server.running() as running:
         for name in chosen:
             began = time.monotonic()
-            found += GROUPS[name](running, effort)
+            found += import_module(f"bench.{name}").measure(running, effort)
             print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     said = figures.report(found, quick=given.quick, seconds=time.monotonic() - started)
     said |= {"revision": _revision(), "postgresql": server.described()}

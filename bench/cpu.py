@@ -14,7 +14,7 @@ _Costs = dict[str, float]
 
 
 def measure(server: Server, effort: Effort) -> list[Figure]:
-    count = effort.choose(20_000, 2_000)
+    count = effort.choose(20_000, 1_500)
     rounds = [_of_submissions(server, count) | _of_deliveries(server, count) for _ in range(effort.rounds)]
     return [
         Figure(group="cpu", name=name, unit="µs", rounds=tuple(one[name] for one in rounds))

@@ -46,9 +46,9 @@ class Latencies:
         )
 
 
-def measure(database_url: str, submissions: int) -> Latencies:
+def latencies(database_url: str, submissions: int) -> Latencies:
     """Runs an API and a worker on a migrated database, and posts one submission after the other."""
-    latencies = Latencies()
+    found = Latencies()
     with _site(database_url) as site, ExitStack() as stack:
         arrivals: list[float] = []
         arrived = threading.Event()
@@ -73,10 +73,10 @@ def measure(database_url: str, submissions: int) -> Latencies:
             # so that the next one finds everybody idle again
             _wait_until_settled(management)
             if number >= _WARM_UP:
-                latencies.answered.append(answered_at - posted_at)
-                latencies.arrived_after_answer.append(arrivals[-1] - answered_at)
-                latencies.arrived_after_post.append(arrivals[-1] - posted_at)
-    return latencies
+                found.answered.append(answered_at - posted_at)
+                found.arrived_after_answer.append(arrivals[-1] - answered_at)
+                found.arrived_after_post.append(arrivals[-1] - posted_at)
+    return found
 
 
 @contextmanager
@@ -127,14 +127,13 @@ def round_trip_and_two_commits(database_url: str, count: int) -> list[float]:
     return took
 
 
-def measure_group(server: Server, effort: Effort) -> list[Figure]:
-    """The lines of the table."""
+def measure(server: Server, effort: Effort) -> list[Figure]:
     count = effort.choose(200, 50)
     found, limits = list[Latencies](), list[list[float]]()
     for _ in range(effort.rounds):
         with server.database() as database:
             limits.append(round_trip_and_two_commits(database.url, count))
-            found.append(measure(database.url, count))
+            found.append(latencies(database.url, count))
     return [
         Figure(
             group="end_to_end",

@@ -17,7 +17,7 @@ _PATIENCE = 600.0
 
 def measure(server: Server, effort: Effort) -> list[Figure]:
     """Rounds are slices here, one after the other, held against the second one: the first warms up."""
-    a_slice = effort.choose(20_000, 600)
+    a_slice = effort.choose(20_000, 300)
     api_mb, worker_mb = list[float](), list[float]()
     with receivers(1) as listening, server.database() as database, Site(database.url, **LIMITED) as site:
         backlog.add_form(database)

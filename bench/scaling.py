@@ -111,7 +111,7 @@ def _beside(name: str, far: _Claims, near: _Claims) -> Iterator[Figure]:
 
 
 def _workers(server: Server, effort: Effort) -> list[Figure]:
-    count, rates = effort.choose(10_000, 2_000), dict[int, list[float]]()
+    count, rates = effort.choose(10_000, 1_000), dict[int, list[float]]()
     for workers in (1, 2, 4):
         rates[workers] = [_drained(server, workers, count) for _ in range(effort.rounds)]
     return [

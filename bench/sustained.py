@@ -22,7 +22,7 @@ _BACKLOG = "SELECT count(*) FROM deliveries WHERE due_at IS NOT NULL"
 
 
 def measure(server: Server, effort: Effort) -> list[Figure]:
-    seconds, probe = effort.choose((60.0, 15.0), (10.0, 5.0))
+    seconds, probe = effort.choose((60.0, 15.0), (6.0, 3.0))
     with (
         receivers(_RECEIVERS) as listening,
         server.database() as database,
