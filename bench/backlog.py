@@ -1,10 +1,16 @@
 """Rows put straight into the tables: destinations, deliveries that are due, and those that were made long ago."""
 
+import asyncio
 from collections.abc import Sequence
 
 import psycopg
+from pydantic import SecretStr
 
 from bench.server import Database
+from hymical.domain.forms import NewForm
+from hymical.domain.ids import FormId
+from hymical.entrypoints.bootstrap.resources import Role, open_container
+from hymical.entrypoints.bootstrap.settings import Settings
 
 FORM = "bench"
 _MESSAGE = "How long does it take to ship about forty pieces, and what is it? " * 5
@@ -67,11 +73,13 @@ FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS of (nth)
 
 
 def add_form(database: Database) -> None:
-    database.execute(
-        "INSERT INTO forms (id, name, is_active, allowed_origins, created_at)"
-        " VALUES (%s, 'Bench', TRUE, '{}', now())",
-        FORM,
-    )
+    asyncio.run(_add_form(database))
+
+
+async def _add_form(database: Database) -> None:
+    settings = Settings(database_url=SecretStr(database.url))
+    async with open_container(settings, Role.OPERATOR) as container:
+        await container.create_form()(NewForm(id=FormId(FORM), name="Bench"))
 
 
 def add_destinations(

@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -69,6 +69,8 @@ def serving(kind: str) -> Iterator[int]:
 def main(kind: str) -> None:
     route = {"no-op": no_op, "parsing": parsing}[kind]
     app = Litestar(route_handlers=[route], openapi_config=None, logging_config=None)
+    # the real server closes these when it stops
+    app.state.job_feeds = ExitStack()
     # so that the settings of its server are the real ones, whatever they become
     vars(serve)["create_app"] = lambda _: app
     listener = socket.create_server(("127.0.0.1", 0), backlog=2_048)
