@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test dev bench bench-quick chaos check format clean
+.PHONY: demo test dev bench bench-quick bench-compare chaos check format clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -19,12 +19,17 @@ test: $(READY)
 chaos: $(READY)
 	$(BIN)/python -m bench.chaos $(ARGS)
 
-# the figures in docs/; ONLY=isolation for a part
+# what is measured beside its limits, about 40 minutes; ONLY="intake delivery" for a part, ARGS="--rounds 1" for less
 bench: $(READY)
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(ARGS)
 
+# the same within three minutes
 bench-quick: $(READY)
-	$(BIN)/python -m bench --quick
+	$(BIN)/python -m bench --quick $(ARGS)
+
+# this tree beside another revision, in turn; ONLY=cpu for a part, ARGS="--rounds 7 --full" for more
+bench-compare: $(READY)
+	$(BIN)/python -m bench.compare $(BASE) $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,33 +1,30 @@
 """What a destination that hangs does to another one: the healthy one's latency with and without it.
 
 One worker, at the default settings but for the breaker, which is kept from opening so that the destination goes on
-hanging: every request to it takes the whole deadline. `python -m bench.isolation`. Rounds alternate; the ratio is
-that of the medians over the rounds.
+hanging: every request to it takes the whole deadline. Rounds alternate.
 """
 
 import asyncio
-import statistics
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_network
 
 import psycopg
+from pydantic import SecretStr
 
+from bench.figures import Effort, Figure, Limit, Target, percentile
+from bench.server import Server
 from hymical.domain.forms import NewForm, PostedForm
 from hymical.domain.ids import DestinationId, FormId
 from hymical.entrypoints.bootstrap.container import Container
-from hymical.entrypoints.bootstrap.database import migrate
-from hymical.entrypoints.bootstrap.embedded import embedded_server, temporary_data_folder
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.entrypoints.processes import role_process
 
-BACKLOG = 100_000
-ROUNDS = 3
-SUBMISSIONS = 300
-PER_SECOND = 40
+_PER_SECOND = 40
+_MOST_OF_ALONE = Target(at_most=1.5)
 _LONGEST_WAIT = 60.0
 
 
@@ -40,8 +37,7 @@ class Round:
 
     @classmethod
     def of(cls, seconds: list[float]) -> "Round":
-        cuts = statistics.quantiles(seconds, n=100, method="inclusive")
-        return cls(p50=cuts[49] * 1_000, p99=cuts[98] * 1_000)
+        return cls(p50=percentile(seconds, 50) * 1_000, p99=percentile(seconds, 99) * 1_000)
 
 
 class Receivers:
@@ -80,13 +76,15 @@ class Receivers:
             await self._arrived.wait_for(lambda: all(number in self.arrivals for number in numbers))
 
 
-async def measure(
+async def _measure(
     database_url: str, *, backlog: int, rounds: int, submissions: int
 ) -> tuple[list[Round], list[Round]]:
     """Rounds without the hanging destination's backlog, and rounds with it, alternating."""
     settings = Settings(
-        database_url=database_url, webhook_allowed_networks="127.0.0.0/8", rate_limit_enabled=False
-    )  # type: ignore[arg-type]
+        database_url=SecretStr(database_url),
+        webhook_allowed_networks=(ip_network("127.0.0.0/8"),),
+        rate_limit_enabled=False,
+    )
     receivers, alone, beside = Receivers(), list[Round](), list[Round]()
     async with (
         await asyncio.start_server(receivers.answer, "127.0.0.1", 0) as healthy,
@@ -130,7 +128,7 @@ async def _steadily(container: Container, receivers: Receivers, name: str, count
     accept, committed = container.accept_posts(), dict[str, float]()
     start = time.perf_counter()
     for number in range(count):
-        await asyncio.sleep(max(0.0, start + number / PER_SECOND - time.perf_counter()))
+        await asyncio.sleep(max(0.0, start + number / _PER_SECOND - time.perf_counter()))
         label = f"{name}-{number}"
         await accept([PostedForm(form_id=FormId("healthy"), pairs=(("number", label),))])
         committed[label] = time.perf_counter()
@@ -160,28 +158,26 @@ async def _without(database_url: str, stuck: DestinationId) -> None:
         await connection.execute("VACUUM deliveries, attempts")
 
 
-def main(*, quick: bool = False) -> int:
-    backlog, rounds, submissions = (20_000, 1, 100) if quick else (BACKLOG, ROUNDS, SUBMISSIONS)
-    with temporary_data_folder("hymical-isolation-") as data, embedded_server(data) as server:
-        migrate(server.url())
+def measure(server: Server, effort: Effort) -> list[Figure]:
+    backlog, submissions = effort.choose((100_000, 300), (20_000, 60))
+    with server.database() as database:
         alone, beside = asyncio.run(
-            measure(server.url(), backlog=backlog, rounds=rounds, submissions=submissions)
+            _measure(database.url, backlog=backlog, rounds=effort.rounds, submissions=submissions)
         )
-    medians = {
-        name: Round(
-            p50=statistics.median(one.p50 for one in found), p99=statistics.median(one.p99 for one in found)
-        )
-        for name, found in (("alone", alone), ("beside", beside))
-    }
-    print(f"isolation: 202 to webhook at a healthy destination, {submissions} at {PER_SECOND}/s a round")
-    for name, found in (
-        ("alone", medians["alone"]),
-        (f"beside {backlog:,} of one that hangs", medians["beside"]),
-    ):
-        print(f"  {name:<36} p50 {found.p50:6.1f} ms   p99 {found.p99:6.1f} ms")
-    print(f"  ratio of p99 {medians['beside'].p99 / medians['alone'].p99:.2f} (to reach: 1.5)")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(quick="--quick" in sys.argv))
+    return [
+        Figure(
+            group="isolation",
+            name=f"beside {backlog:,} of one that hangs, p50",
+            unit="ms",
+            rounds=tuple(one.p50 for one in beside),
+            limit=Limit("alone", tuple(one.p50 for one in alone)),
+        ),
+        Figure(
+            group="isolation",
+            name=f"beside {backlog:,} of one that hangs, p99",
+            unit="ms",
+            rounds=tuple(one.p99 for one in beside),
+            limit=Limit("alone", tuple(one.p99 for one in alone)),
+            target=_MOST_OF_ALONE,
+        ),
+    ]

@@ -1,11 +1,8 @@
-"""From the 202 to the webhook, one submission at a time on an idle system: p50 and p99.
+"""From the 202 to the webhook, one submission at a time on an idle system, beside a round trip and two commits.
 
-Starts everything itself, on an embedded PostgreSQL in a temporary folder: `python -m bench.latency`. Workers
-poll once an hour here, so that nothing but the wake-up can explain a webhook that arrives.
+Workers poll once an hour here, so that nothing but the wake-up can explain a webhook that arrives.
 """
 
-import statistics
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,15 +10,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import httpx
+import psycopg
 
-from hymical.entrypoints.bootstrap.database import migrate
-from hymical.entrypoints.bootstrap.embedded import embedded_server, temporary_data_folder
+from bench.figures import Effort, Figure, Limit, Target, percentile
+from bench.limits import serving
+from bench.server import Server
 from hymical.entrypoints.local import LocalSite, created
 from hymical.entrypoints.processes import role_process
 from hymical.entrypoints.receiver import Received, Receiver, receiving
 
-SUBMISSIONS = 200
 _FORM = "latency"
+_MOST_OF_LIMIT = Target(at_most=3)
 _LONGEST_WAIT = 30.0
 _WARM_UP = 5
 
@@ -41,15 +40,15 @@ class Latencies:
             ("post to webhook", self.arrived_after_post),
         )
         return "\n".join(
-            f"{name:<16} p50 {_percentile(seconds, 50):6.1f} ms   p99 {_percentile(seconds, 99):6.1f} ms"
-            f"   max {max(seconds) * 1_000:6.1f} ms"
+            f"{name:<16} p50 {percentile(seconds, 50) * 1_000:6.1f} ms"
+            f"   p99 {percentile(seconds, 99) * 1_000:6.1f} ms   max {max(seconds) * 1_000:6.1f} ms"
             for name, seconds in rows
         )
 
 
-def measure(database_url: str, submissions: int = SUBMISSIONS) -> Latencies:
+def latencies(database_url: str, submissions: int) -> Latencies:
     """Runs an API and a worker on a migrated database, and posts one submission after the other."""
-    latencies = Latencies()
+    found = Latencies()
     with _site(database_url) as site, ExitStack() as stack:
         arrivals: list[float] = []
         arrived = threading.Event()
@@ -74,10 +73,10 @@ def measure(database_url: str, submissions: int = SUBMISSIONS) -> Latencies:
             # so that the next one finds everybody idle again
             _wait_until_settled(management)
             if number >= _WARM_UP:
-                latencies.answered.append(answered_at - posted_at)
-                latencies.arrived_after_answer.append(arrivals[-1] - answered_at)
-                latencies.arrived_after_post.append(arrivals[-1] - posted_at)
-    return latencies
+                found.answered.append(answered_at - posted_at)
+                found.arrived_after_answer.append(arrivals[-1] - answered_at)
+                found.arrived_after_post.append(arrivals[-1] - posted_at)
+    return found
 
 
 @contextmanager
@@ -109,16 +108,47 @@ def _wait_until_settled(management: httpx.Client) -> None:
         time.sleep(0.001)
 
 
-def _percentile(seconds: list[float], percent: int) -> float:
-    return statistics.quantiles(seconds, n=100, method="inclusive")[percent - 1] * 1_000
+def round_trip_and_two_commits(database_url: str, count: int) -> list[float]:
+    """Seconds that the same client takes for a POST that does nothing, and PostgreSQL for two commits."""
+    took = list[float]()
+    with (
+        serving("no-op") as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
+        psycopg.connect(database_url, autocommit=True) as connection,
+    ):
+        connection.execute("CREATE TABLE committed (number integer)")
+        for number in range(count + _WARM_UP):
+            began = time.perf_counter()
+            created(client.post(f"/f/{_FORM}", data={"number": str(number)}))
+            for _ in range(2):
+                connection.execute("INSERT INTO committed VALUES (%s)", [number])
+            if number >= _WARM_UP:
+                took.append(time.perf_counter() - began)
+    return took
 
 
-def main(*, submissions: int = SUBMISSIONS) -> int:
-    with temporary_data_folder("hymical-latency-") as data, embedded_server(data) as server:
-        migrate(server.url())
-        print(measure(server.url(), submissions).report())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure(server: Server, effort: Effort) -> list[Figure]:
+    count = effort.choose(200, 50)
+    found, limits = list[Latencies](), list[list[float]]()
+    for _ in range(effort.rounds):
+        with server.database() as database:
+            limits.append(round_trip_and_two_commits(database.url, count))
+            found.append(latencies(database.url, count))
+    return [
+        Figure(
+            group="end_to_end",
+            name=f"{name}, p{percent}",
+            unit="ms",
+            rounds=tuple(percentile(seconds, percent) * 1_000 for seconds in rounds),
+            limit=Limit(
+                "round trip and 2 commits", tuple(percentile(one, percent) * 1_000 for one in limits)
+            ),
+            target=_MOST_OF_LIMIT if (name, percent) == ("202 to webhook", 50) else None,
+        )
+        for name, rounds in (
+            ("post to 202", [one.answered for one in found]),
+            ("202 to webhook", [one.arrived_after_answer for one in found]),
+            ("post to webhook", [one.arrived_after_post for one in found]),
+        )
+        for percent in (50, 99)
+    ]

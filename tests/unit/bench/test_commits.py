@@ -1,0 +1,20 @@
+"""The statements that pgbench is given."""
+
+import re
+
+from bench.commits import transaction
+
+
+def test_pgbench_is_given_every_parameter_of_the_statements_that_accept_a_post() -> None:
+    # pgbench knows these; any other that is left would be one that a statement has got since
+    assert set(re.findall(r"(?<![:\w]):([a-z_]+)", transaction(limited=True))) == {
+        "batch",
+        "client_id",
+        "i",
+        "n",
+    }
+
+
+def test_without_limits_pgbench_leaves_their_statement_out() -> None:
+    assert "rate_limits" in transaction(limited=True)
+    assert "rate_limits" not in transaction(limited=False)
