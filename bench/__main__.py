@@ -23,6 +23,7 @@ GROUPS = (
     "sustained",
     "memory",
     "cpu",
+    "jobs",
 )
 """Each is the module of that name, with a function `measure(server, effort)`."""
 
