@@ -59,8 +59,12 @@ def a_destination(state: DestinationState = DestinationState.ACTIVE) -> Destinat
     )
 
 
-def a_submission(form_id: str = "contact", *, fields: Fields = FIELDS, at: datetime = START) -> Submission:
-    return Submission(id=ids.submission(), form_id=FormId(form_id), received_at=at, fields=fields)
+def a_submission(
+    form_id: str = "contact", *, fields: Fields = FIELDS, at: datetime = START, is_spam: bool = False
+) -> Submission:
+    return Submission(
+        id=ids.submission(), form_id=FormId(form_id), received_at=at, fields=fields, is_spam=is_spam
+    )
 
 
 def a_message(submission: Submission | None = None) -> Message:

@@ -8,11 +8,12 @@ from sqlalchemy import delete
 
 from hymical.adapters.fernet.cipher import FernetCipher
 from hymical.adapters.memory.alerts import MemoryAlertBook
+from hymical.adapters.memory.bulk import MemoryBulkQueue
 from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeliveryQueue
 from hymical.adapters.memory.destinations import MemoryDestinationHealth, MemoryDestinationRepository
 from hymical.adapters.memory.forms import MemoryFormRepository, MemorySubmissionRepository
 from hymical.adapters.memory.jobs import MemoryJobHistory, MemoryJobQueue
-from hymical.adapters.memory.keys import MemoryKeyRepository
+from hymical.adapters.memory.keys import MemoryKeyRepository, MemoryKeyWarnings
 from hymical.adapters.memory.limits import MemoryRateLimiter
 from hymical.adapters.memory.progress import MemoryProgressBus
 from hymical.adapters.memory.schedules import MemoryScheduleLedger
@@ -21,11 +22,12 @@ from hymical.adapters.memory.store import MemoryStore
 from hymical.adapters.memory.transactions import MemoryTransactions, MemoryWakeUps
 from hymical.adapters.memory.workers import MemoryWorkerRegistry
 from hymical.adapters.postgres.alerts import PostgresAlertBook
+from hymical.adapters.postgres.bulk import PostgresBulkQueue
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
-from hymical.adapters.postgres.keys import PostgresKeyRepository
+from hymical.adapters.postgres.keys import PostgresKeyRepository, PostgresKeyWarnings
 from hymical.adapters.postgres.limits import PostgresRateLimiter
 from hymical.adapters.postgres.progress import PostgresProgressBus
 from hymical.adapters.postgres.schedules import PostgresScheduleLedger
@@ -39,11 +41,12 @@ from hymical.domain.destinations import Destination
 from hymical.domain.errors import AlreadyExists
 from hymical.domain.ids import JobId
 from hymical.ports.alerts import AlertBook
+from hymical.ports.bulk import BulkQueue
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue
 from hymical.ports.destinations import DestinationHealth, DestinationRepository
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.jobs import JobHistory, JobQueue
-from hymical.ports.keys import KeyRepository
+from hymical.ports.keys import KeyRepository, KeyWarnings
 from hymical.ports.limits import RateLimiter
 from hymical.ports.progress import ProgressBus
 from hymical.ports.schedules import ScheduleLedger
@@ -66,12 +69,14 @@ class World:
     health: DestinationHealth
     workers: WorkerRegistry
     keys: KeyRepository
+    key_warnings: KeyWarnings
     limiter: RateLimiter
     source_key: SourceKey
     ledger: ScheduleLedger
     alerts: AlertBook
     queue: DeliveryQueue
     history: DeliveryHistory
+    bulk: BulkQueue
     jobs: JobQueue
     job_history: JobHistory
     progress: ProgressBus
@@ -110,6 +115,7 @@ class World:
 
 def memory_world() -> World:
     store, clock = MemoryStore(), StoppedClock()
+    queue = MemoryDeliveryQueue(store, clock)
 
     async def delete_job(job_id: JobId) -> None:
         store.rows.jobs.pop(job_id)
@@ -125,12 +131,14 @@ def memory_world() -> World:
         health=MemoryDestinationHealth(store, clock),
         workers=MemoryWorkerRegistry(store, clock),
         keys=MemoryKeyRepository(store, clock),
+        key_warnings=MemoryKeyWarnings(store, clock),
         limiter=MemoryRateLimiter(store, clock),
         source_key=MemorySourceKey(bytes(range(32))),
         ledger=MemoryScheduleLedger(store, clock),
         alerts=MemoryAlertBook(store, clock),
-        queue=MemoryDeliveryQueue(store, clock),
+        queue=queue,
         history=MemoryDeliveryHistory(store, clock),
+        bulk=MemoryBulkQueue(store, queue, clock),
         jobs=MemoryJobQueue(store, clock),
         job_history=MemoryJobHistory(store, clock),
         progress=MemoryProgressBus(store, clock),
@@ -159,12 +167,14 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             health=PostgresDestinationHealth(connections, clock, cipher),
             workers=PostgresWorkerRegistry(connections, clock),
             keys=PostgresKeyRepository(connections, clock),
+            key_warnings=PostgresKeyWarnings(connections, clock),
             limiter=PostgresRateLimiter(connections, clock),
             source_key=PostgresSourceKey(connections),
             ledger=PostgresScheduleLedger(connections, clock),
             alerts=PostgresAlertBook(connections, clock),
             queue=PostgresDeliveryQueue(connections, clock, cipher),
             history=PostgresDeliveryHistory(connections, clock),
+            bulk=PostgresBulkQueue(connections, clock),
             jobs=PostgresJobQueue(connections, clock),
             job_history=PostgresJobHistory(connections, clock),
             progress=PostgresProgressBus(connections, database_url, clock),

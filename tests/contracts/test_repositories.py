@@ -10,6 +10,7 @@ from hymical.domain.ids import DestinationId, FormId, KeyId, SubmissionId
 from hymical.domain.keys import NewKey
 from hymical.domain.limits import FormLimits, RateLimit
 from hymical.ports.forms import SubmissionFilter, SubmissionPlace
+from hymical.ports.keys import FoundKey
 from tests.builders import a_new_destination, a_new_form, a_submission, ids
 from tests.clocks import START
 from tests.worlds import World
@@ -217,7 +218,7 @@ async def test_destinations_keep_their_secrets_and_are_listed_by_id(world: World
 
 async def test_a_key_is_found_by_its_digest_and_revoked_once(world: World) -> None:
     key = await world.keys.add(NewKey(id=ids.key(), name="ops", digest=b"\x01" * 32))
-    assert await world.keys.find(b"\x01" * 32) == key
+    assert await world.keys.find(b"\x01" * 32) == FoundKey(key=key, now=world.clock.now())
     assert await world.keys.find(b"\x02" * 32) is None
 
     revoked = await world.keys.revoke(key.id)
@@ -225,7 +226,7 @@ async def test_a_key_is_found_by_its_digest_and_revoked_once(world: World) -> No
 
     assert revoked.revoked_at is not None
     assert await world.keys.revoke(key.id) == revoked
-    assert list(await world.keys.all()) == [revoked]
+    assert list(await world.keys.page(after=None, limit=None)) == [revoked]
 
 
 async def test_a_transaction_within_a_transaction_is_a_mistake(world: World) -> None:

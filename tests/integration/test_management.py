@@ -624,6 +624,79 @@ def test_a_key_is_made_listed_used_and_revoked_on_the_command_line(site: Site) -
     assert re.fullmatch(r"hym_live_[A-Za-z0-9_-]{43}\n", plain.stdout)
 
 
+def test_a_key_is_made_listed_used_and_revoked_over_http(site: Site) -> None:
+    made = site.create("/keys", {"name": "Zoë's phone", "expires_at": "2100-01-01T01:00:00+01:00"})
+    text = made.pop("key")
+    assert made == {
+        "id": made["id"],
+        "name": "Zoë's phone",
+        "created_at": made["created_at"],
+        "expires_at": "2100-01-01T00:00:00.000000Z",
+        "revoked_at": None,
+    }
+    headers = {"authorization": f"Bearer {text}"}
+    assert site.public.get("/api/v1/forms", headers=headers).status_code == 200
+    assert made in site.read("/keys", limit=100)["items"]
+    assert text not in site.management.get("/keys").text
+
+    assert site.management.delete(f"/keys/{made['id']}").status_code == 204
+    problem(site.public.get("/api/v1/forms", headers=headers), 401, "unauthorized")
+    (revoked,) = [key for key in site.read("/keys", limit=100)["items"] if key["id"] == made["id"]]
+    assert INSTANT.fullmatch(revoked["revoked_at"])
+    problem(site.management.delete("/keys/key_unknown"), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("name", {"name": ""}),
+        ("name", {}),
+        ("name", {"name": 5}),
+        ("expires_at", {"name": "x", "expires_at": "2020-01-01T00:00:00Z"}),
+        ("expires_at", {"name": "x", "expires_at": "2100-01-01T00:00:00"}),
+        ("expires_at", {"name": "x", "expires_at": "tomorrow"}),
+        ("expires_at", {"name": "x", "expires_at": 4102444800}),
+        ("scopes", {"name": "x", "scopes": ["read"]}),
+    ],
+)
+def test_a_key_that_cannot_be_made_is_refused_by_its_field(
+    site: Site, field: str, asked: dict[str, Any]
+) -> None:
+    refused = problem(site.management.post("/keys", json=asked), 422, "invalid_request")
+    assert [error["field"] for error in refused["errors"]] == [field]
+
+
+def test_an_instant_that_is_a_number_is_refused_by_its_field_wherever_one_is_taken(site: Site) -> None:
+    site.make_form(form_id="instant-form")
+    destination = site.create("/forms/instant-form/destinations", {"url": "http://127.0.0.1:9/"})
+    rotation = {"previous_valid_until": 4102444800}
+    refused = site.management.post(f"/destinations/{destination['id']}/rotate-secret", json=rotation)
+    errors = problem(refused, 422, "invalid_request")["errors"]
+    assert [error["field"] for error in errors] == ["previous_valid_until"]
+
+
+def test_an_expired_key_gets_the_same_answer_as_any_other_bad_one(site: Site) -> None:
+    made = json.loads(site.run("keys", "create", "--name", "brief", "--expires-in", "90d", "--json").stdout)
+    headers = {"authorization": f"Bearer {made['key']}"}
+    assert site.public.get("/api/v1/forms", headers=headers).status_code == 200
+    assert f"until {made['expires_at']}  brief" in site.run("keys", "list").stdout
+
+    site.execute(
+        "UPDATE keys SET created_at = now() - interval '91 days', expires_at = now() WHERE id = %s",
+        made["id"],
+    )
+
+    refused = site.public.get("/api/v1/forms", headers=headers)
+    assert refused.status_code == 401
+    assert refused.json() == site.public.get("/api/v1/forms", headers={"authorization": "Bearer x"}).json()
+
+
+def test_a_key_s_time_is_a_duration(site: Site) -> None:
+    ended = site.run("keys", "create", "--name", "x", "--expires-in", "next year")
+    assert ended.returncode == 2
+    assert "must be a duration" in ended.stderr
+
+
 def test_a_key_that_is_not_there_is_not_revoked(site: Site) -> None:
     ended = site.run("keys", "revoke", "key_unknown")
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "hymical: there is no key key_unknown\n")

@@ -195,13 +195,14 @@ def fan_out(
 
     To a disabled destination it has failed from the start, so that a replay finds it.
     """
-    return tuple(_owed(message, destination, now, new_id()) for destination in destinations)
+    return tuple(owed(message.id, destination, now=now, new_id=new_id()) for destination in destinations)
 
 
-def _owed(message: Message, destination: Destination, now: datetime, delivery_id: DeliveryId) -> Delivery:
+def owed(message_id: MessageId, destination: Destination, *, now: datetime, new_id: DeliveryId) -> Delivery:
+    """The delivery that a message owes to one destination, whatever its state; see `fan_out`."""
     pending = Delivery(
-        id=delivery_id,
-        message_id=message.id,
+        id=new_id,
+        message_id=message_id,
         destination_id=destination.id,
         state=DeliveryState.PENDING,
         due_at=now,

@@ -10,6 +10,7 @@ from hymical.domain.destinations import Destination, DestinationEvent, Trouble
 from hymical.domain.forms import Submission
 from hymical.domain.ids import FormId, MessageId, SubmissionId
 from hymical.domain.instants import rfc3339
+from hymical.domain.keys import Key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,19 @@ def alert_message(alert: Alert, type: str, message_id: MessageId, at: datetime) 
     """Tells the operator that work is left undone, or is done again, as `type` says."""
     data = {"queue": alert.subject} if alert.subject else {}
     return Message(id=message_id, type=type, submission_id=None, form_id=None, body=_body(type, at, data))
+
+
+def key_expiring_message(key: Key, message_id: MessageId, at: datetime) -> Message:
+    """Tells the operator that a key expires soon, or has expired since the last warning should have come."""
+    assert key.expires_at is not None  # noqa: S101  one that never expires is not warned of
+    data = {"key_id": key.id, "name": key.name, "expires_at": rfc3339(key.expires_at)}
+    return Message(
+        id=message_id,
+        type="key.expiring",
+        submission_id=None,
+        form_id=None,
+        body=_body("key.expiring", at, data),
+    )
 
 
 def _body(kind: str, at: datetime, data: Mapping[str, object]) -> bytes:

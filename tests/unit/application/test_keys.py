@@ -7,6 +7,7 @@ from hymical.domain.errors import InvalidValue, NotFound, Unauthorized
 from hymical.domain.ids import KeyId
 from hymical.domain.keys import is_key_text, key_digest, new_key_text
 from hymical.domain.signing import Secret
+from hymical.ports.keys import FoundKey
 from tests.builders import ids
 from tests.clocks import START
 from tests.worlds import memory_world
@@ -20,7 +21,7 @@ async def test_a_created_key_opens_the_door() -> None:
     assert (key.name, key.created_at, key.revoked_at) == ("CI", START, None)
     assert is_key_text(text.reveal())
     assert await Authenticate(keys=keys)(text) == key
-    assert await keys.find(key_digest(text)) == key
+    assert await keys.find(key_digest(text)) == FoundKey(key=key, now=START)
 
 
 async def test_each_key_has_a_text_of_its_own() -> None:

@@ -84,6 +84,7 @@ class Rows:
     workers: dict[WorkerId, WorkerView] = field(default_factory=dict)
     keys: dict[KeyId, Key] = field(default_factory=dict)
     key_digests: dict[bytes, KeyId] = field(default_factory=dict)
+    key_warnings: dict[KeyId, int] = field(default_factory=dict)
     buckets: dict[bytes, datetime] = field(default_factory=dict)
     jobs: dict[JobId, StoredJob] = field(default_factory=dict)
     job_events: dict[JobId, tuple[RecordedEvent, ...]] = field(default_factory=dict)

@@ -191,7 +191,7 @@ class PostgresSubmissionRepository:
                 row = (await connection.execute(command)).one_or_none()
         if row is None:
             raise NotSpam((await self.get(submission_id)).id)
-        return _submission(row)
+        return submission_of(row)
 
     async def get(self, submission_id: SubmissionId) -> Submission:
         query = select(submissions).where(submissions.c.id == submission_id)
@@ -200,11 +200,14 @@ class PostgresSubmissionRepository:
                 row = (await connection.execute(query)).one_or_none()
         if row is None:
             raise NotFound("submission", submission_id)
-        return _submission(row)
+        return submission_of(row)
 
     async def erase(self, submission_id: SubmissionId) -> None:
+        lock = select(submissions.c.id).where(submissions.c.id == submission_id).with_for_update()
         with translated():
-            async with self._transactions.connection() as connection:
+            async with self._transactions.together() as connection:
+                # whoever makes a message of it right now ends first, and the statement behind sees that message
+                await connection.execute(lock)
                 erased = (
                     await connection.execute(statement("erase_submission"), {"id": submission_id})
                 ).all()
@@ -223,7 +226,7 @@ class PostgresSubmissionRepository:
             found[limit - 1] if len(found) > limit else rows[-1] if rows and rows[-1].nth == looks else None
         )
         return SubmissionPage(
-            submissions=[_submission(row) for row in found[:limit]],
+            submissions=[submission_of(row) for row in found[:limit]],
             end=None if last is None else SubmissionPlace(received_at=last.received_at, id=last.id),
         )
 
@@ -303,7 +306,8 @@ def _limits(stored: Mapping[str, Any]) -> FormLimits:
     )
 
 
-def _submission(row: Row[*tuple[object, ...]]) -> Submission:
+def submission_of(row: Row[*tuple[object, ...]]) -> Submission:
+    """A submission out of a row that holds the columns of its table."""
     stored = row._mapping  # noqa: SLF001
     return Submission(
         id=stored["id"],

@@ -1,18 +1,22 @@
 """Keys in PostgreSQL."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import DateTime, func, literal, select, update
 
 from hymical.adapters.postgres.errors import translated
+from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import keys
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.errors import NotFound
 from hymical.domain.ids import KeyId
-from hymical.domain.keys import Key, NewKey
+from hymical.domain.keys import WARNED_BEFORE, Key, NewKey, already_expired
 from hymical.ports.clock import Clock
+from hymical.ports.keys import ExpiringKeys, FoundKey
 
-_shown = (keys.c.id, keys.c.name, keys.c.created_at, keys.c.revoked_at)
+_shown = (keys.c.id, keys.c.name, keys.c.created_at, keys.c.expires_at, keys.c.revoked_at)
 
 
 class PostgresKeyRepository:
@@ -21,38 +25,58 @@ class PostgresKeyRepository:
         self._clock = clock
 
     async def add(self, key: NewKey) -> Key:
-        values = {
+        after = key.expires if isinstance(key.expires, timedelta) else None
+        parameters = {
+            "now": self._clock.pinned(),
             "id": key.id,
             "name": key.name,
             "digest": key.digest,
-            "created_at": self._clock.pinned() or func.clock_timestamp(),
+            "expires_after": after,
+            "expires_at": None if after is not None else key.expires,
         }
-        with translated():
+        with translated({"keys_expires_later": already_expired()}):
             async with self._transactions.connection() as connection:
-                return _key((await connection.execute(insert(keys).values(values).returning(*_shown))).one())
+                return _key((await connection.execute(statement("add_key"), parameters)).mappings().one())
 
-    async def find(self, digest: bytes) -> Key | None:
-        query = select(*_shown).where(keys.c.digest == digest)
+    async def find(self, digest: bytes) -> FoundKey | None:
+        now = func.coalesce(literal(self._clock.pinned(), DateTime(timezone=True)), func.clock_timestamp())
+        query = select(keys, now.label("now")).where(keys.c.digest == digest)
         with translated():
             async with self._transactions.connection() as connection:
-                row = (await connection.execute(query)).one_or_none()
-        return None if row is None else _key(row)
+                row = (await connection.execute(query)).mappings().one_or_none()
+        return None if row is None else FoundKey(key=_key(row), now=row["now"])
 
-    async def all(self) -> Sequence[Key]:
+    async def page(self, *, after: str | None, limit: int | None) -> Sequence[Key]:
+        query = select(*_shown).order_by(keys.c.id).limit(limit)
+        if after is not None:
+            query = query.where(keys.c.id > after)
         with translated():
             async with self._transactions.connection() as connection:
-                return [_key(row) for row in await connection.execute(select(*_shown).order_by(keys.c.id))]
+                return [_key(row) for row in (await connection.execute(query)).mappings()]
 
     async def revoke(self, key_id: KeyId) -> Key:
         revoked_at = func.coalesce(keys.c.revoked_at, self._clock.pinned() or func.clock_timestamp())
         command = update(keys).where(keys.c.id == key_id).values(revoked_at=revoked_at).returning(*_shown)
         with translated():
             async with self._transactions.connection() as connection:
-                row = (await connection.execute(command)).one_or_none()
+                row = (await connection.execute(command)).mappings().one_or_none()
         if row is None:
             raise NotFound("key", key_id)
         return _key(row)
 
 
-def _key(row: Row[*tuple[object, ...]]) -> Key:
-    return Key(**row._mapping)  # noqa: SLF001
+class PostgresKeyWarnings:
+    def __init__(self, transactions: PostgresTransactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    async def take(self) -> ExpiringKeys:
+        parameters = {"now": self._clock.pinned(), "days": list(WARNED_BEFORE)}
+        with translated():
+            async with self._transactions.connection() as connection:
+                rows = (await connection.execute(statement("take_key_warnings"), parameters)).mappings().all()
+        return ExpiringKeys(keys=[_key(row) for row in rows if row["id"] is not None], now=rows[0]["now"])
+
+
+def _key(row: Mapping[Any, Any]) -> Key:
+    return Key(**{name: row[name] for name in ("id", "name", "created_at", "expires_at", "revoked_at")})

@@ -163,6 +163,8 @@ deliveries = Table(
         postgresql_where=text("due_at IS NOT NULL AND NOT ready"),
     ),
     Index("deliveries_destination_id", "destination_id", "id"),
+    # the few that people look for, and replay, among the many
+    Index("deliveries_failed", "id", postgresql_where=text("state = 'failed'")),
     Index("deliveries_message_id", "message_id"),
 )
 
@@ -205,8 +207,12 @@ keys = Table(
     Column("name", Text, nullable=False),
     Column("digest", LargeBinary, nullable=False),
     Column("created_at", _instant(), nullable=False),
+    Column("expires_at", _instant(), nullable=True),
     Column("revoked_at", _instant(), nullable=True),
+    # how many days before it expires its owner was told so last
+    Column("warned_days", SmallInteger, nullable=True),
     UniqueConstraint("digest"),
+    CheckConstraint("expires_at > created_at", name="expires_later"),
 )
 
 # a bucket that is full needs no row

@@ -10,7 +10,18 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.pydantic import PydanticPlugin
 
 import hymical
-from hymical.entrypoints.api import deliveries, destinations, forms, health, intake, jobs, schedules, workers
+from hymical.entrypoints.api import (
+    bulk,
+    deliveries,
+    destinations,
+    forms,
+    health,
+    intake,
+    jobs,
+    keys,
+    schedules,
+    workers,
+)
 from hymical.entrypoints.api.coalescer import Coalescer
 from hymical.entrypoints.api.cors import preflight, share_answer
 from hymical.entrypoints.api.description import DescriptionPage, complete
@@ -62,8 +73,10 @@ def create_app(settings: Settings | None = None, container: Container | None = N
                     forms.management,
                     destinations.management,
                     deliveries.management,
+                    bulk.management,
                     jobs.management,
                     schedules.management,
+                    keys.management,
                     workers.management,
                 ],
                 guards=[requires_key, knows_every_parameter],

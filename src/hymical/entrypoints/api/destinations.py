@@ -57,7 +57,7 @@ async def list_destinations(
 async def show_destination(
     destination_id: str, show_destination: NamedDependency[ShowDestination]
 ) -> DestinationOut:
-    return DestinationOut.of(await show_destination(_id(destination_id)))
+    return DestinationOut.of(await show_destination(destination_id_of(destination_id)))
 
 
 @patch("/destinations/{destination_id:str}", summary="Change, pause, resume or disable a destination")
@@ -70,14 +70,14 @@ async def change_destination(
         max_in_flight=data.max_in_flight,
         state=data.state,
     )
-    return DestinationOut.of(await change_destination(_id(destination_id), change))
+    return DestinationOut.of(await change_destination(destination_id_of(destination_id), change))
 
 
 @delete("/destinations/{destination_id:str}", summary="Delete a destination; what waits for it fails")
 async def delete_destination(
     destination_id: str, delete_destination: NamedDependency[DeleteDestination]
 ) -> None:
-    await delete_destination(_id(destination_id))
+    await delete_destination(destination_id_of(destination_id))
 
 
 @post("/destinations/{destination_id:str}/pause", status_code=200, summary="Let deliveries wait")
@@ -85,7 +85,7 @@ async def pause_destination(
     destination_id: str, change_destination: NamedDependency[ChangeDestination]
 ) -> DestinationOut:
     change = DestinationChange(state=DestinationState.PAUSED)
-    return DestinationOut.of(await change_destination(_id(destination_id), change))
+    return DestinationOut.of(await change_destination(destination_id_of(destination_id), change))
 
 
 @post("/destinations/{destination_id:str}/resume", status_code=200, summary="Send again, paused or disabled")
@@ -93,7 +93,7 @@ async def resume_destination(
     destination_id: str, change_destination: NamedDependency[ChangeDestination]
 ) -> DestinationOut:
     change = DestinationChange(state=DestinationState.ACTIVE)
-    return DestinationOut.of(await change_destination(_id(destination_id), change))
+    return DestinationOut.of(await change_destination(destination_id_of(destination_id), change))
 
 
 @post("/destinations/{destination_id:str}/rotate-secret", status_code=200, summary="Give it a new secret")
@@ -101,16 +101,17 @@ async def rotate_secret(
     destination_id: str, rotate_secret: NamedDependency[RotateSecret], data: RotationIn | None = None
 ) -> DestinationWithSecret:
     until = data.previous_valid_until if data else None
-    destination, secret = await rotate_secret(_id(destination_id), previous_valid_until=until)
+    destination, secret = await rotate_secret(destination_id_of(destination_id), previous_valid_until=until)
     return DestinationWithSecret.showing(destination, secret)
 
 
 @post("/destinations/{destination_id:str}/test", status_code=202, summary="Send a destination.test webhook")
 async def send_test_webhook(destination_id: str, send_test: NamedDependency[SendTest]) -> DeliveryOut:
-    return DeliveryOut.of(await send_test(_id(destination_id)))
+    return DeliveryOut.of(await send_test(destination_id_of(destination_id)))
 
 
-def _id(text: str) -> DestinationId:
+def destination_id_of(text: str) -> DestinationId:
+    """Raises `NotFound` for text that cannot be an id, and for the operator's."""
     destination_id = DestinationId(checked_id("destination", text))
     if destination_id == OPERATOR:
         # it belongs to the settings, not to the API

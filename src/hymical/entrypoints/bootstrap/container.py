@@ -12,11 +12,12 @@ from hymical.adapters.cronsim.calendar import CronSimCalendar
 from hymical.adapters.fernet.cipher import FernetCipher
 from hymical.adapters.http.egress import Egress
 from hymical.adapters.postgres.alerts import PostgresAlertBook
+from hymical.adapters.postgres.bulk import PostgresBulkQueue
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
-from hymical.adapters.postgres.keys import PostgresKeyRepository
+from hymical.adapters.postgres.keys import PostgresKeyRepository, PostgresKeyWarnings
 from hymical.adapters.postgres.limits import PostgresRateLimiter
 from hymical.adapters.postgres.progress import PostgresProgressBus
 from hymical.adapters.postgres.schedules import PostgresScheduleLedger
@@ -28,6 +29,7 @@ from hymical.adapters.postgres.workers import PostgresWorkerRegistry
 from hymical.adapters.system.clock import SystemClock
 from hymical.adapters.system.ids import SystemIds
 from hymical.application.alerts import WatchOver
+from hymical.application.bulk import BackfillDestination, ReplayDeliveries
 from hymical.application.deliveries import (
     ClaimDue,
     ListDeliveries,
@@ -77,7 +79,7 @@ from hymical.application.jobs import (
     SettleJobs,
     ShowJob,
 )
-from hymical.application.keys import Authenticate, CreateKey, ListKeys, RevokeKey
+from hymical.application.keys import Authenticate, CreateKey, ListKeys, RevokeKey, WarnOfExpiringKeys
 from hymical.application.progress import ListEvents, WatchJob
 from hymical.application.schedules import (
     EvaluateSchedules,
@@ -99,13 +101,14 @@ from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.entrypoints.jobs.registry import JobRegistry, RegisteredHandlers, discover
 from hymical.entrypoints.jobs.schedules import declared
 from hymical.ports.alerts import AlertBook
+from hymical.ports.bulk import BulkQueue
 from hymical.ports.clock import Clock
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue, WebhookSender
 from hymical.ports.destinations import DestinationHealth, DestinationRepository, TargetCheck
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.ids import Ids
 from hymical.ports.jobs import JobHandlers, JobHistory, JobQueue
-from hymical.ports.keys import KeyRepository
+from hymical.ports.keys import KeyRepository, KeyWarnings
 from hymical.ports.limits import RateLimiter
 from hymical.ports.progress import ProgressBus
 from hymical.ports.schedules import CronCalendar, ScheduleLedger
@@ -145,6 +148,7 @@ class Container(containers.DeclarativeContainer):
 
     trouble_policy: Provider[TroublePolicy] = Computed(lambda settings: settings.trouble_policy, settings)
 
+    replay_ask_above: Provider[int] = Computed(lambda settings: settings.replay_ask_above, settings)
     job_lease: Provider[timedelta] = Computed(lambda settings: settings.job_lease_seconds, settings)
 
     clock: Provider[Clock] = Singleton(SystemClock)
@@ -162,10 +166,12 @@ class Container(containers.DeclarativeContainer):
     health: Provider[DestinationHealth] = Singleton(PostgresDestinationHealth, connections, clock, cipher)
     workers: Provider[WorkerRegistry] = Singleton(PostgresWorkerRegistry, connections, clock)
     keys: Provider[KeyRepository] = Singleton(PostgresKeyRepository, connections, clock)
+    key_warnings: Provider[KeyWarnings] = Singleton(PostgresKeyWarnings, connections, clock)
     limiter: Provider[RateLimiter] = Singleton(PostgresRateLimiter, connections, clock)
     source_key: Provider[SourceKey] = Singleton(PostgresSourceKey, connections)
     queue: Provider[DeliveryQueue] = Singleton(PostgresDeliveryQueue, connections, clock, cipher)
     history: Provider[DeliveryHistory] = Singleton(PostgresDeliveryHistory, connections, clock)
+    bulk: Provider[BulkQueue] = Singleton(PostgresBulkQueue, connections, clock)
     job_queue: Provider[JobQueue] = Singleton(PostgresJobQueue, connections, clock)
     job_history: Provider[JobHistory] = Singleton(PostgresJobHistory, connections, clock)
     progress: Provider[ProgressBus] = Singleton(PostgresProgressBus, connections, database_url, clock)
@@ -333,6 +339,18 @@ class Container(containers.DeclarativeContainer):
         transactions=transactions,
         ids=ids,
     )
+    replay_deliveries: Provider[ReplayDeliveries] = Singleton(
+        ReplayDeliveries, bulk=bulk, transactions=transactions, ask_above=replay_ask_above
+    )
+    backfill_destination: Provider[BackfillDestination] = Singleton(
+        BackfillDestination,
+        bulk=bulk,
+        queue=queue,
+        destinations=destinations,
+        transactions=transactions,
+        ids=ids,
+        ask_above=replay_ask_above,
+    )
 
     report_presence: Provider[ReportPresence] = Singleton(ReportPresence, registry=workers)
     leave_work: Provider[LeaveWork] = Singleton(LeaveWork, registry=workers)
@@ -342,3 +360,11 @@ class Container(containers.DeclarativeContainer):
     list_keys: Provider[ListKeys] = Singleton(ListKeys, keys=keys)
     revoke_key: Provider[RevokeKey] = Singleton(RevokeKey, keys=keys)
     authenticate: Provider[Authenticate] = Singleton(Authenticate, keys=keys)
+    warn_of_expiring_keys: Provider[WarnOfExpiringKeys] = Singleton(
+        WarnOfExpiringKeys,
+        warnings=key_warnings,
+        destinations=destinations,
+        queue=queue,
+        transactions=transactions,
+        ids=ids,
+    )

@@ -139,6 +139,7 @@ class Settings(BaseSettings):
     job_lease_seconds: Wait = timedelta(seconds=60)
     job_drain_seconds: Duration = timedelta(seconds=30)
     job_max_retries: Annotated[int, Field(ge=0, le=100)] = 3
+    replay_ask_above: Annotated[int, Field(ge=0)] = 1_000
     job_modules: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)] = ()
 
     @field_validator("database_url")

@@ -164,6 +164,7 @@ def upgrade() -> None:
         postgresql_where=sa.text("due_at IS NOT NULL AND NOT ready"),
     )
     op.create_index("deliveries_destination_id", "deliveries", ["destination_id", "id"])
+    op.create_index("deliveries_failed", "deliveries", ["id"], postgresql_where=sa.text("state = 'failed'"))
     op.create_index("deliveries_message_id", "deliveries", ["message_id"])
     op.create_table(
         "attempts",
@@ -200,9 +201,12 @@ def upgrade() -> None:
         sa.Column("name", sa.Text, nullable=False),
         sa.Column("digest", sa.LargeBinary, nullable=False),
         sa.Column("created_at", _instant(), nullable=False),
+        sa.Column("expires_at", _instant(), nullable=True),
         sa.Column("revoked_at", _instant(), nullable=True),
+        sa.Column("warned_days", sa.SmallInteger, nullable=True),
         sa.PrimaryKeyConstraint("id", name="keys_pkey"),
         sa.UniqueConstraint("digest", name="keys_digest_key"),
+        sa.CheckConstraint("expires_at > created_at", name=op.f("keys_expires_later")),
     )
     op.create_table(
         "rate_limits",
