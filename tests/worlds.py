@@ -10,6 +10,7 @@ from hymical.adapters.fernet.cipher import FernetCipher
 from hymical.adapters.memory.alerts import MemoryAlertBook
 from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeliveryQueue
 from hymical.adapters.memory.destinations import MemoryDestinationHealth, MemoryDestinationRepository
+from hymical.adapters.memory.exports import MemoryExportStore, MemorySubmissionWalk
 from hymical.adapters.memory.forms import MemoryFormRepository, MemorySubmissionRepository
 from hymical.adapters.memory.jobs import MemoryJobHistory, MemoryJobQueue
 from hymical.adapters.memory.keys import MemoryKeyRepository
@@ -23,6 +24,7 @@ from hymical.adapters.memory.workers import MemoryWorkerRegistry
 from hymical.adapters.postgres.alerts import PostgresAlertBook
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
+from hymical.adapters.postgres.exports import PostgresExportStore, PostgresSubmissionWalk
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository
@@ -41,6 +43,7 @@ from hymical.domain.ids import JobId
 from hymical.ports.alerts import AlertBook
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue
 from hymical.ports.destinations import DestinationHealth, DestinationRepository
+from hymical.ports.exports import ExportStore, SubmissionWalk
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.jobs import JobHistory, JobQueue
 from hymical.ports.keys import KeyRepository
@@ -75,6 +78,8 @@ class World:
     jobs: JobQueue
     job_history: JobHistory
     progress: ProgressBus
+    walk: SubmissionWalk
+    exports: ExportStore
     delete_job: Callable[[JobId], Awaitable[None]]
     rings_at_first: bool
     """Whether a new bell rings by itself, for what came before it."""
@@ -134,6 +139,8 @@ def memory_world() -> World:
         jobs=MemoryJobQueue(store, clock),
         job_history=MemoryJobHistory(store, clock),
         progress=MemoryProgressBus(store, clock),
+        walk=MemorySubmissionWalk(store),
+        exports=MemoryExportStore(store, clock),
         delete_job=delete_job,
         rings_at_first=False,
     )
@@ -168,6 +175,8 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             jobs=PostgresJobQueue(connections, clock),
             job_history=PostgresJobHistory(connections, clock),
             progress=PostgresProgressBus(connections, database_url, clock),
+            walk=PostgresSubmissionWalk(connections),
+            exports=PostgresExportStore(connections, clock),
             delete_job=delete_job,
             rings_at_first=True,
         )

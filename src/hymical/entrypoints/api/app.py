@@ -10,7 +10,17 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.plugins.pydantic import PydanticPlugin
 
 import hymical
-from hymical.entrypoints.api import deliveries, destinations, forms, health, intake, jobs, schedules, workers
+from hymical.entrypoints.api import (
+    deliveries,
+    destinations,
+    exports,
+    forms,
+    health,
+    intake,
+    jobs,
+    schedules,
+    workers,
+)
 from hymical.entrypoints.api.coalescer import Coalescer
 from hymical.entrypoints.api.cors import preflight, share_answer
 from hymical.entrypoints.api.description import DescriptionPage, complete
@@ -62,6 +72,7 @@ def create_app(settings: Settings | None = None, container: Container | None = N
                     forms.management,
                     destinations.management,
                     deliveries.management,
+                    exports.management,
                     jobs.management,
                     schedules.management,
                     workers.management,

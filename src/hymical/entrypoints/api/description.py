@@ -44,6 +44,7 @@ _PROBLEMS = {
     403: "The page that posts is of none of the form's `allowed_origins`.",
     404: "It is not there.",
     409: "Its state, or what is there already, is in the way.",
+    410: "It was there, and is removed.",
     413: "The body is too large.",
     415: "The content type is not supported.",
     422: "A value breaks a rule; `errors` names each field.",
@@ -142,6 +143,8 @@ def _statuses(path: str, method: str, operation: Operation) -> Iterator[int]:
         yield 400
     if method in {"post", "patch"} or (method == "delete" and path.endswith("/forms/{form_id}")):
         yield 409
+    if path.endswith("/file"):
+        yield from (409, 410)
     if path == _INTAKE:
         yield from (403, 413, 415, 429)
     else:

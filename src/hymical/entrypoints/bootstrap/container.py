@@ -14,6 +14,7 @@ from hymical.adapters.http.egress import Egress
 from hymical.adapters.postgres.alerts import PostgresAlertBook
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
+from hymical.adapters.postgres.exports import PostgresExportStore, PostgresSubmissionWalk
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository
@@ -48,6 +49,7 @@ from hymical.application.destinations import (
     SetOperator,
     ShowDestination,
 )
+from hymical.application.exports import OpenExportFile, StartExport, StreamSubmissions, WriteExport
 from hymical.application.forms import (
     AcceptPosts,
     ChangeForm,
@@ -102,6 +104,7 @@ from hymical.ports.alerts import AlertBook
 from hymical.ports.clock import Clock
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue, WebhookSender
 from hymical.ports.destinations import DestinationHealth, DestinationRepository, TargetCheck
+from hymical.ports.exports import ExportStore, SubmissionWalk
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.ids import Ids
 from hymical.ports.jobs import JobHandlers, JobHistory, JobQueue
@@ -172,6 +175,9 @@ class Container(containers.DeclarativeContainer):
     ledger: Provider[ScheduleLedger] = Singleton(PostgresScheduleLedger, connections, clock)
     alerts: Provider[AlertBook] = Singleton(PostgresAlertBook, connections, clock)
     calendar: Provider[CronCalendar] = Singleton(CronSimCalendar)
+
+    walk: Provider[SubmissionWalk] = Singleton(PostgresSubmissionWalk, connections)
+    exports: Provider[ExportStore] = Singleton(PostgresExportStore, connections, clock)
     egress: Singleton[Egress] = Singleton(
         Egress,
         allowed_networks=Computed(lambda settings: settings.webhook_allowed_networks, settings),
@@ -203,7 +209,7 @@ class Container(containers.DeclarativeContainer):
     list_forms: Provider[ListForms] = Singleton(ListForms, forms=forms)
     show_submission: Provider[ShowSubmission] = Singleton(ShowSubmission, submissions=submissions)
     erase_submission: Provider[EraseSubmission] = Singleton(
-        EraseSubmission, submissions=submissions, queue=queue, transactions=transactions
+        EraseSubmission, submissions=submissions, queue=queue, exports=exports, transactions=transactions
     )
     list_submissions: Provider[ListSubmissions] = Singleton(ListSubmissions, submissions=submissions)
 
@@ -333,6 +339,21 @@ class Container(containers.DeclarativeContainer):
         transactions=transactions,
         ids=ids,
     )
+
+    start_export: Provider[StartExport] = Singleton(
+        StartExport, forms=forms, catalog=job_catalog, queue=job_queue, history=job_history, ids=ids
+    )
+    write_export: Provider[WriteExport] = Singleton(
+        WriteExport,
+        walk=walk,
+        exports=exports,
+        transactions=transactions,
+        keep=Computed(lambda settings: settings.export_retention, settings),
+    )
+    open_export_file: Provider[OpenExportFile] = Singleton(
+        OpenExportFile, history=job_history, exports=exports
+    )
+    stream_submissions: Provider[StreamSubmissions] = Singleton(StreamSubmissions, walk=walk)
 
     report_presence: Provider[ReportPresence] = Singleton(ReportPresence, registry=workers)
     leave_work: Provider[LeaveWork] = Singleton(LeaveWork, registry=workers)

@@ -139,6 +139,9 @@ class Settings(BaseSettings):
     job_lease_seconds: Wait = timedelta(seconds=60)
     job_drain_seconds: Duration = timedelta(seconds=30)
     job_max_retries: Annotated[int, Field(ge=0, le=100)] = 3
+    submission_retention_days: Annotated[int, Field(ge=0, le=36_500)] = 0
+    history_retention_days: Annotated[int, Field(ge=0, le=36_500)] = 90
+    export_retention_hours: Annotated[int, Field(gt=0, le=8_760)] = 24
     job_modules: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)] = ()
 
     @field_validator("database_url")
@@ -252,6 +255,10 @@ class Settings(BaseSettings):
                 requests=self.rate_limit_form_requests, window=self.rate_limit_form_window_seconds
             ),
         )
+
+    @property
+    def export_retention(self) -> timedelta:
+        return timedelta(hours=self.export_retention_hours)
 
     @property
     def trouble_policy(self) -> TroublePolicy:
