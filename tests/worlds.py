@@ -16,6 +16,7 @@ from hymical.adapters.memory.jobs import MemoryJobHistory, MemoryJobQueue
 from hymical.adapters.memory.keys import MemoryKeyRepository
 from hymical.adapters.memory.limits import MemoryRateLimiter
 from hymical.adapters.memory.progress import MemoryProgressBus
+from hymical.adapters.memory.retention import MemoryHistorySweep
 from hymical.adapters.memory.schedules import MemoryScheduleLedger
 from hymical.adapters.memory.sources import MemorySourceKey
 from hymical.adapters.memory.store import MemoryStore
@@ -30,6 +31,7 @@ from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository
 from hymical.adapters.postgres.limits import PostgresRateLimiter
 from hymical.adapters.postgres.progress import PostgresProgressBus
+from hymical.adapters.postgres.retention import PostgresHistorySweep
 from hymical.adapters.postgres.schedules import PostgresScheduleLedger
 from hymical.adapters.postgres.sources import PostgresSourceKey
 from hymical.adapters.postgres.tables import jobs as jobs_table
@@ -49,6 +51,7 @@ from hymical.ports.jobs import JobHistory, JobQueue
 from hymical.ports.keys import KeyRepository
 from hymical.ports.limits import RateLimiter
 from hymical.ports.progress import ProgressBus
+from hymical.ports.retention import HistorySweep
 from hymical.ports.schedules import ScheduleLedger
 from hymical.ports.sources import SourceKey
 from hymical.ports.transactions import Transactions
@@ -80,6 +83,7 @@ class World:
     progress: ProgressBus
     walk: SubmissionWalk
     exports: ExportStore
+    sweep: HistorySweep
     delete_job: Callable[[JobId], Awaitable[None]]
     rings_at_first: bool
     """Whether a new bell rings by itself, for what came before it."""
@@ -141,6 +145,7 @@ def memory_world() -> World:
         progress=MemoryProgressBus(store, clock),
         walk=MemorySubmissionWalk(store),
         exports=MemoryExportStore(store, clock),
+        sweep=MemoryHistorySweep(store, clock),
         delete_job=delete_job,
         rings_at_first=False,
     )
@@ -177,6 +182,7 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             progress=PostgresProgressBus(connections, database_url, clock),
             walk=PostgresSubmissionWalk(connections),
             exports=PostgresExportStore(connections, clock),
+            sweep=PostgresHistorySweep(connections, clock),
             delete_job=delete_job,
             rings_at_first=True,
         )

@@ -40,7 +40,7 @@ class ExportFormat(StrEnum):
 
 
 _MEDIA_TYPES = {
-    ExportFormat.CSV: "text/csv; charset=utf-8; header=present",
+    ExportFormat.CSV: "text/csv",
     ExportFormat.JSON: "application/json",
     ExportFormat.NDJSON: "application/x-ndjson",
 }
@@ -121,6 +121,8 @@ def _guarded(text: str) -> str:
 
 def _would_run(text: str) -> bool:
     """Whether a spreadsheet may take it for a formula, also behind blanks, and in full-width or small forms."""
+    if text[:1].isalnum():
+        return False
     if text[:1] in _BREAKS:
         return True
     seen = next((char for char in text if not _is_blank(char)), "")

@@ -35,7 +35,7 @@ class PostgresSubmissionWalk:
         self._transactions = transactions
 
     async def survey(self, which: SubmissionFilter, *, behind: WalkPlace | None, looks: int) -> SurveyedBatch:
-        parameters = _range(which, behind) | {"looks": looks}
+        parameters = walked(which, behind) | {"looks": looks}
         with translated():
             async with self._transactions.connection() as connection:
                 rows = (await connection.execute(statement("survey_submissions"), parameters)).all()
@@ -50,7 +50,7 @@ class PostgresSubmissionWalk:
     async def batch(
         self, which: SubmissionFilter, *, behind: WalkPlace | None, looks: int, size: int
     ) -> WalkedBatch:
-        parameters = _range(which, behind) | {"looks": looks, "size": size}
+        parameters = walked(which, behind) | {"looks": looks, "size": size}
         with translated():
             async with self._transactions.connection() as connection:
                 rows = (await connection.execute(statement("walk_submissions"), parameters)).all()
@@ -75,7 +75,8 @@ def _place(row: Row[*tuple[Any, ...]]) -> WalkPlace:
     return WalkPlace(form_id=row.form_id, received_at=row.received_at, id=row.id)
 
 
-def _range(which: SubmissionFilter, behind: WalkPlace | None) -> dict[str, object]:
+def walked(which: SubmissionFilter, behind: WalkPlace | None) -> dict[str, object]:
+    """The range of a walk, as parameters of its statements."""
     after = which.received_after or _EVER
     first = (behind.form_id, behind.received_at, behind.id) if behind else (which.form_id or "", after, _LAST)
     return {

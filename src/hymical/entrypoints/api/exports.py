@@ -6,7 +6,7 @@ from typing import Annotated
 from litestar import Router, get, post
 from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import Parameter, QueryParameter
 from litestar.response import Stream
 
 from hymical.application.exports import OpenExportFile, StartExport, StreamSubmissions
@@ -20,7 +20,11 @@ from hymical.entrypoints.api.schemas.exports import ExportIn
 from hymical.entrypoints.api.schemas.jobs import JobOut
 from hymical.ports.forms import SubmissionFilter
 
-_FILE = {200: ResponseSpec(bytes, description="The file.", media_type="application/octet-stream")}
+_FILE = {
+    200: ResponseSpec(
+        bytes, description="The file.", media_type="application/octet-stream", generate_examples=False
+    )
+}
 
 
 @post(
@@ -55,7 +59,9 @@ async def fetch_file(job_id: str, open_export_file: NamedDependency[OpenExportFi
 async def export_submissions(
     stream_submissions: NamedDependency[StreamSubmissions],
     # an enumeration here would be refused in the framework's words
-    file_format: Annotated[str, Parameter(query="format", schema_extra={"enum": [*ExportFormat]})] = "json",
+    file_format: Annotated[
+        str, QueryParameter(name="format", schema_extra={"enum": [*ExportFormat]})
+    ] = "json",
     form_id: str | None = None,
     *,
     spam: Annotated[bool, Parameter(description="Those kept as spam, instead of the others.")] = False,

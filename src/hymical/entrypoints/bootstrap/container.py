@@ -20,6 +20,7 @@ from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository
 from hymical.adapters.postgres.limits import PostgresRateLimiter
 from hymical.adapters.postgres.progress import PostgresProgressBus
+from hymical.adapters.postgres.retention import PostgresHistorySweep
 from hymical.adapters.postgres.schedules import PostgresScheduleLedger
 from hymical.adapters.postgres.schema import PostgresSchema
 from hymical.adapters.postgres.sources import PostgresSourceKey
@@ -81,6 +82,7 @@ from hymical.application.jobs import (
 )
 from hymical.application.keys import Authenticate, CreateKey, ListKeys, RevokeKey
 from hymical.application.progress import ListEvents, WatchJob
+from hymical.application.retention import CleanUp
 from hymical.application.schedules import (
     EvaluateSchedules,
     ListSchedules,
@@ -94,6 +96,7 @@ from hymical.application.workers import LeaveWork, ListWorkers, ReportPresence
 from hymical.domain.destinations import TroublePolicy
 from hymical.domain.jobs import JobCatalog
 from hymical.domain.limits import IntakeLimits, RateLimits
+from hymical.domain.retention import RetentionPolicy
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.schedules import Schedule
 from hymical.domain.signing import Secret
@@ -111,6 +114,7 @@ from hymical.ports.jobs import JobHandlers, JobHistory, JobQueue
 from hymical.ports.keys import KeyRepository
 from hymical.ports.limits import RateLimiter
 from hymical.ports.progress import ProgressBus
+from hymical.ports.retention import HistorySweep
 from hymical.ports.schedules import CronCalendar, ScheduleLedger
 from hymical.ports.secrets import SecretCipher
 from hymical.ports.sources import SourceKey
@@ -148,6 +152,10 @@ class Container(containers.DeclarativeContainer):
 
     trouble_policy: Provider[TroublePolicy] = Computed(lambda settings: settings.trouble_policy, settings)
 
+    retention_policy: Provider[RetentionPolicy] = Computed(
+        lambda settings: settings.retention_policy, settings
+    )
+
     job_lease: Provider[timedelta] = Computed(lambda settings: settings.job_lease_seconds, settings)
 
     clock: Provider[Clock] = Singleton(SystemClock)
@@ -177,6 +185,7 @@ class Container(containers.DeclarativeContainer):
     calendar: Provider[CronCalendar] = Singleton(CronSimCalendar)
 
     walk: Provider[SubmissionWalk] = Singleton(PostgresSubmissionWalk, connections)
+    sweep: Provider[HistorySweep] = Singleton(PostgresHistorySweep, connections, clock)
     exports: Provider[ExportStore] = Singleton(PostgresExportStore, connections, clock)
     egress: Singleton[Egress] = Singleton(
         Egress,
@@ -354,6 +363,8 @@ class Container(containers.DeclarativeContainer):
         OpenExportFile, history=job_history, exports=exports
     )
     stream_submissions: Provider[StreamSubmissions] = Singleton(StreamSubmissions, walk=walk)
+
+    clean_up: Provider[CleanUp] = Singleton(CleanUp, sweep=sweep, policy=retention_policy, clock=clock)
 
     report_presence: Provider[ReportPresence] = Singleton(ReportPresence, registry=workers)
     leave_work: Provider[LeaveWork] = Singleton(LeaveWork, registry=workers)

@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError
 from hymical.domain.destinations import TroublePolicy, check_url
 from hymical.domain.errors import InvalidValue
 from hymical.domain.limits import IntakeLimits, RateLimit, RateLimits
+from hymical.domain.retention import RetentionPolicy
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import Secret, is_signing_secret
 
@@ -254,6 +255,15 @@ class Settings(BaseSettings):
             form=RateLimit(
                 requests=self.rate_limit_form_requests, window=self.rate_limit_form_window_seconds
             ),
+        )
+
+    @property
+    def retention_policy(self) -> RetentionPolicy:
+        def days(count: int) -> timedelta | None:
+            return timedelta(days=count) if count else None
+
+        return RetentionPolicy(
+            submissions=days(self.submission_retention_days), history=days(self.history_retention_days)
         )
 
     @property
