@@ -380,3 +380,25 @@ async def test_a_batch_of_large_submissions_ends_early(desk: Desk) -> None:
     assert 1 <= len(batch.submissions) <= 5
     rest = await desk.world.walk.batch(SubmissionFilter(), behind=batch.end, looks=100, size=1_000_000)
     assert len(batch.submissions) + len(rest.submissions) == 20
+
+
+async def test_a_worker_that_wakes_up_in_mid_export_learns_that_it_was_overtaken(desk: Desk) -> None:
+    await desk.receives(6)
+    job_id, wanted = await desk.start()
+    first = await desk.claim()
+    died = DyingContext(context=desk.context(first), saves_left=5)
+    with pytest.raises(WorkerDied):
+        await desk.write(wanted, died)  # type: ignore[arg-type]
+    saved = (await _reclaimed(desk)).checkpoint
+    desk.world.clock.move(LEASE)
+    await desk.finish(await desk.claim(), wanted)
+    before = await desk.file(job_id)
+
+    with pytest.raises(JobLost):
+        await desk.write(wanted, desk.context(replace(first, checkpoint=saved)))
+    assert await desk.file(job_id) == before
+
+
+async def _reclaimed(desk: Desk) -> Job:
+    desk.world.clock.move(LEASE)
+    return await desk.claim()

@@ -163,15 +163,15 @@ class WriteExport:
             return GiveUp(
                 error=f"there are more than {error.limit} different names; a file in json or ndjson takes any"
             )
-        return Finished(result=self._result(wanted, draft, context.now))
+        return Finished(result=await self._result(wanted, draft, context))
 
     async def _begin(self, wanted: WantedExport, context: JobContext) -> Draft:
         async with self.transactions.begin():
             draft = Draft(begun_at=context.now)
+            await context.save(draft.checkpoint())
             await self.exports.begin(
                 context.job.id, wanted.form_id, received_after=wanted.received_after, keep=self.keep
             )
-            await context.save(draft.checkpoint())
             await context.publish(_STEP, StepStatus.STARTED)
         return draft
 
@@ -180,23 +180,23 @@ class WriteExport:
             async with self.transactions.begin():
                 await self.exports.hold_off_erasures(wanted.form_id)
                 step = self._write if draft.surveyed else self._survey
-                further = await step(wanted, draft, context)
-                await context.save(further.checkpoint())
+                return await step(wanted, draft, context)
         except ExportWithdrawn:
             return await self._begin(wanted, context)
-        return further
 
-    async def _survey(self, wanted: WantedExport, draft: Draft, context: JobContext) -> Draft:  # noqa: ARG002
+    async def _survey(self, wanted: WantedExport, draft: Draft, context: JobContext) -> Draft:
         which = wanted.up_to(draft.begun_at)
         found = await self.walk.survey(which, behind=draft.behind, looks=self.looks_surveyed)
         names = with_names(draft.names, found.names) if wanted.style.has_columns else ()
-        return replace(
+        further = replace(
             draft,
             surveyed=found.end is None,
             total=draft.total + found.count,
             names=names,
             behind=found.end,
         )
+        await context.save(further.checkpoint())
+        return further
 
     async def _write(self, wanted: WantedExport, draft: Draft, context: JobContext) -> Draft:
         which = wanted.up_to(draft.begun_at)
@@ -210,7 +210,6 @@ class WriteExport:
         )
         reached = WalkPlace.of(taken[-1]) if taken else None
         chunk = ExportChunk(number=draft.chunks, body=body, reached=reached, last=last)
-        await self.exports.append(context.job.id, chunk, keep=self.keep)
         further = replace(
             draft,
             behind=found.end,
@@ -219,16 +218,20 @@ class WriteExport:
             chunks=draft.chunks + 1,
             complete=last,
         )
+        # first: whoever was overtaken learns of it before it writes anything
+        await context.save(further.checkpoint())
+        await self.exports.append(context.job.id, chunk, keep=self.keep)
         if last:
             await context.publish(_STEP, StepStatus.COMPLETED, _progress(further))
         return further
 
-    def _result(self, wanted: WantedExport, draft: Draft, now: datetime) -> Json:
+    async def _result(self, wanted: WantedExport, draft: Draft, context: JobContext) -> Json:
+        stored = await self.exports.find(context.job.id)
         return {
             "rows": draft.rows,
             "bytes": draft.size,
             "format": wanted.style.format,
-            "expires_at": rfc3339(now + self.keep),
+            "expires_at": stored and rfc3339(stored.expires_at),
         }
 
 

@@ -3,13 +3,13 @@ WITH clock AS MATERIALIZED (
     SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) - cast(:age AS interval) AS before
 ),
 looked_at AS MATERIALIZED (
-    SELECT id, created_at FROM deliveries WHERE id > :behind ORDER BY id LIMIT :looks
+    SELECT id, created_at, completed_at FROM deliveries WHERE id > :behind ORDER BY id LIMIT :looks
 ),
 old AS MATERIALIZED (
     SELECT deliveries.id, deliveries.message_id
     FROM looked_at
+    JOIN clock ON looked_at.completed_at < clock.before
     JOIN deliveries ON deliveries.id = looked_at.id
-    CROSS JOIN clock
     WHERE deliveries.state = 'delivered' AND deliveries.completed_at < clock.before
     ORDER BY deliveries.id
     FOR UPDATE OF deliveries SKIP LOCKED

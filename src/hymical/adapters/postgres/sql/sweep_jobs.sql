@@ -3,13 +3,13 @@ WITH clock AS MATERIALIZED (
     SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) - cast(:age AS interval) AS before
 ),
 looked_at AS MATERIALIZED (
-    SELECT id, created_at FROM jobs WHERE id > :behind ORDER BY id LIMIT :looks
+    SELECT id, created_at, finished_at FROM jobs WHERE id > :behind ORDER BY id LIMIT :looks
 ),
 old AS MATERIALIZED (
     SELECT jobs.id
     FROM looked_at
+    JOIN clock ON looked_at.finished_at < clock.before
     JOIN jobs ON jobs.id = looked_at.id
-    CROSS JOIN clock
     WHERE jobs.finished_at < clock.before
     ORDER BY jobs.id
     FOR UPDATE OF jobs SKIP LOCKED
