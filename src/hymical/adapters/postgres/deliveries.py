@@ -209,9 +209,11 @@ class PostgresDeliveryQueue:
         )
 
     async def withdraw_submission(self, submission_id: SubmissionId) -> None:
-        await self._withdraw(
-            "withdraw_of_submission", {"submission_id": submission_id, "reason": Reason.SUBMISSION_DELETED}
-        )
+        parameters: dict[str, str] = {"submission_id": submission_id, "reason": Reason.SUBMISSION_DELETED}
+        with translated():
+            async with self._transactions.together() as connection:
+                await connection.execute(statement("lock_messages_of_submission"), parameters)
+                await self._withdraw("withdraw_of_submission", parameters)
 
     async def _withdraw(self, name: str, parameters: dict[str, str]) -> None:
         with translated():

@@ -253,6 +253,12 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         title="The export has no file",
         detail=f"Its job is {error.state}; there is a file once it is completed.",
     ),
+    errors.ExportWithdrawn: lambda _: Problem(
+        status=410,
+        code="export_gone",
+        title="The file is removed",
+        detail="It was removed while it was read; start another export.",
+    ),
     errors.ExportGone: lambda error: Problem(
         status=410,
         code="export_gone",
