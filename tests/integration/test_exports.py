@@ -61,7 +61,7 @@ async def test_a_file_is_written_by_a_worker_and_fetched_over_http(made: Site) -
     fill(made, 30)
     job_id = start(made, bom=True)
     assert fetch(made, job_id).status_code == 409
-    made.start_job_worker("exports")
+    made.start_worker("exports")
     job = await state(made, job_id, "completed")
     file = fetch(made, job_id)
 
@@ -81,21 +81,21 @@ async def test_a_worker_killed_in_mid_export_leaves_the_same_file_to_its_success
     fill(made)
     settings = {"job_lease_seconds": "2"}
     whole = start(made)
-    made.start_job_worker("exports", **settings)
+    made.start_worker("exports", **settings)
     await state(made, whole, "completed")
     for one in made._processes.running[1:]:  # noqa: SLF001
         one.dies()
 
     job_id = start(made)
     for pieces in (3, 12):
-        worker = made.start_job_worker("exports", **settings)
+        worker = made.start_worker("exports", **settings)
         await until(
             lambda pieces=pieces: made.count("export_chunks", f"job_id = '{job_id}'") >= pieces,  # type: ignore[misc]
             "some pieces are written",
         )
         worker.dies()
         assert made.read(f"/jobs/{job_id}")["state"] == "processing"
-    made.start_job_worker("exports", **settings)
+    made.start_worker("exports", **settings)
     await state(made, job_id, "completed")
 
     assert made.count("jobs", f"id = '{job_id}' AND claim_count = 3") == 1
@@ -106,7 +106,7 @@ async def test_a_worker_killed_in_mid_export_leaves_the_same_file_to_its_success
 
 async def test_an_erased_submission_takes_the_file_with_it_and_the_answer_says_why(made: Site) -> None:
     fill(made, 30)
-    made.start_job_worker("exports")
+    made.start_worker("exports")
     job_id, other = start(made, format="ndjson"), start(made, received_before="2020-01-01T00:00:00Z")
     await state(made, job_id, "completed")
     await state(made, other, "completed")

@@ -107,7 +107,7 @@ async def test_the_job_does_the_same_and_says_how_far_it_has_come(site: Site) ->
         Settings(database_url=SecretStr(site.database_url)), Role.OPERATOR
     ) as container:
         job_id = (await container.enqueue_job()("clean_up", {})).job_id
-    site.start_job_worker("maintenance")
+    site.start_worker("maintenance")
     await until(lambda: site.read(f"/jobs/{job_id}")["state"] == "completed", "it is completed")
 
     job = site.read(f"/jobs/{job_id}")
