@@ -73,6 +73,7 @@ _FLAT_OBJECT = Schema(
         any_of=[*_SCALARS, Schema(type=OpenAPIType.ARRAY, items=Schema(any_of=_SCALARS))]
     ),
 )
+_FILES = ("/api/v1/submissions/export", "/api/v1/exports/{job_id}/file")
 _FORM_TYPES = {
     "application/x-www-form-urlencoded": _FORM,
     "multipart/form-data": _FORM,
@@ -122,10 +123,21 @@ def _describe_ids(operation: Operation) -> None:
 
 def _stream(document: OpenAPI) -> None:
     """The framework takes one media type for an answer."""
-    operation = (document.paths or {})[_EVENTS].get
+    events = _success(document, _EVENTS)
+    events.content = {"text/event-stream": OpenAPIMediaType(schema=_TEXT), **(events.content or {})}
+    for path in _FILES:
+        _success(document, path).content = {
+            "application/json": OpenAPIMediaType(schema=Schema(type=OpenAPIType.ARRAY)),
+            "application/x-ndjson": OpenAPIMediaType(schema=_TEXT),
+            "text/csv": OpenAPIMediaType(schema=_TEXT),
+        }
+
+
+def _success(document: OpenAPI, path: str) -> OpenAPIResponse:
+    operation = (document.paths or {})[path].get
     answer = ((operation and operation.responses) or {})["200"]
     assert isinstance(answer, OpenAPIResponse)  # noqa: S101  and not a reference to one
-    answer.content = {"text/event-stream": OpenAPIMediaType(schema=_TEXT), **(answer.content or {})}
+    return answer
 
 
 def _statuses(path: str, method: str, operation: Operation) -> Iterator[int]:

@@ -20,11 +20,7 @@ from hymical.entrypoints.api.schemas.exports import ExportIn
 from hymical.entrypoints.api.schemas.jobs import JobOut
 from hymical.ports.forms import SubmissionFilter
 
-_FILE = {
-    200: ResponseSpec(
-        bytes, description="The file.", media_type="application/octet-stream", generate_examples=False
-    )
-}
+_FILE = {200: ResponseSpec(bytes, description="The file.", generate_examples=False)}
 
 
 @post(
