@@ -20,5 +20,19 @@ def main() -> None:
     """
 
 
-for command in (serve, worker, scheduler, up, migrate, demo, dev, keys, jobs, queues, schedules, run, cleanup):
+for command in (
+    serve,
+    worker,
+    scheduler,
+    up,
+    migrate,
+    demo,
+    dev,
+    keys,
+    jobs,
+    queues,
+    schedules,
+    run,
+    cleanup,
+):
     main.add_command(command)
