@@ -213,7 +213,10 @@ class DeliveryMachine(RuleBasedStateMachine):
             destinations=world.destinations, queue=world.queue, transactions=world.transactions
         )
         self._erase = EraseSubmission(
-            submissions=world.submissions, queue=world.queue, transactions=world.transactions
+            submissions=world.submissions,
+            queue=world.queue,
+            exports=world.exports,
+            transactions=world.transactions,
         )
         self._expected: dict[DeliveryId, Expected] = {}
         self._claimed: dict[LeaseToken, ClaimedDelivery] = {}

@@ -11,11 +11,13 @@ from hymical.adapters.memory.alerts import MemoryAlertBook
 from hymical.adapters.memory.bulk import MemoryBulkQueue
 from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeliveryQueue
 from hymical.adapters.memory.destinations import MemoryDestinationHealth, MemoryDestinationRepository
+from hymical.adapters.memory.exports import MemoryExportStore, MemorySubmissionWalk
 from hymical.adapters.memory.forms import MemoryFormRepository, MemorySubmissionRepository
 from hymical.adapters.memory.jobs import MemoryJobHistory, MemoryJobQueue
 from hymical.adapters.memory.keys import MemoryKeyRepository, MemoryKeyWarnings
 from hymical.adapters.memory.limits import MemoryRateLimiter
 from hymical.adapters.memory.progress import MemoryProgressBus
+from hymical.adapters.memory.retention import MemoryHistorySweep
 from hymical.adapters.memory.schedules import MemoryScheduleLedger
 from hymical.adapters.memory.sources import MemorySourceKey
 from hymical.adapters.memory.store import MemoryStore
@@ -25,11 +27,13 @@ from hymical.adapters.postgres.alerts import PostgresAlertBook
 from hymical.adapters.postgres.bulk import PostgresBulkQueue
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
+from hymical.adapters.postgres.exports import PostgresExportStore, PostgresSubmissionWalk
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository, PostgresKeyWarnings
 from hymical.adapters.postgres.limits import PostgresRateLimiter
 from hymical.adapters.postgres.progress import PostgresProgressBus
+from hymical.adapters.postgres.retention import PostgresHistorySweep
 from hymical.adapters.postgres.schedules import PostgresScheduleLedger
 from hymical.adapters.postgres.sources import PostgresSourceKey
 from hymical.adapters.postgres.tables import jobs as jobs_table
@@ -44,11 +48,13 @@ from hymical.ports.alerts import AlertBook
 from hymical.ports.bulk import BulkQueue
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue
 from hymical.ports.destinations import DestinationHealth, DestinationRepository
+from hymical.ports.exports import ExportStore, SubmissionWalk
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.jobs import JobHistory, JobQueue
 from hymical.ports.keys import KeyRepository, KeyWarnings
 from hymical.ports.limits import RateLimiter
 from hymical.ports.progress import ProgressBus
+from hymical.ports.retention import HistorySweep
 from hymical.ports.schedules import ScheduleLedger
 from hymical.ports.sources import SourceKey
 from hymical.ports.transactions import Transactions
@@ -80,6 +86,9 @@ class World:
     jobs: JobQueue
     job_history: JobHistory
     progress: ProgressBus
+    walk: SubmissionWalk
+    exports: ExportStore
+    sweep: HistorySweep
     delete_job: Callable[[JobId], Awaitable[None]]
     rings_at_first: bool
     """Whether a new bell rings by itself, for what came before it."""
@@ -142,6 +151,9 @@ def memory_world() -> World:
         jobs=MemoryJobQueue(store, clock),
         job_history=MemoryJobHistory(store, clock),
         progress=MemoryProgressBus(store, clock),
+        walk=MemorySubmissionWalk(store),
+        exports=MemoryExportStore(store, clock),
+        sweep=MemoryHistorySweep(store, clock),
         delete_job=delete_job,
         rings_at_first=False,
     )
@@ -178,6 +190,9 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             jobs=PostgresJobQueue(connections, clock),
             job_history=PostgresJobHistory(connections, clock),
             progress=PostgresProgressBus(connections, database_url, clock),
+            walk=PostgresSubmissionWalk(connections),
+            exports=PostgresExportStore(connections, clock),
+            sweep=PostgresHistorySweep(connections, clock),
             delete_job=delete_job,
             rings_at_first=True,
         )

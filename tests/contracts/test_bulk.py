@@ -180,7 +180,12 @@ async def test_what_cannot_be_replayed_is_skipped_and_counted_by_its_reason(worl
     assert erased.submission_id is not None
     await world.destinations.change(disabled.id, DestinationChange(state=DestinationState.DISABLED))
     await world.destinations.delete(deleted.id)
-    erase = EraseSubmission(submissions=world.submissions, queue=world.queue, transactions=world.transactions)
+    erase = EraseSubmission(
+        submissions=world.submissions,
+        queue=world.queue,
+        exports=world.exports,
+        transactions=world.transactions,
+    )
     await erase(erased.submission_id)
 
     job = await run(world, replays(world))
@@ -493,7 +498,12 @@ async def test_a_destination_that_is_gone_or_disabled_is_sent_nothing(world: Wor
 async def test_an_erased_submission_is_not_sent(world: World) -> None:
     await world.forms.add(a_new_form())
     kept, erased = await past(world, 2)
-    erase = EraseSubmission(submissions=world.submissions, queue=world.queue, transactions=world.transactions)
+    erase = EraseSubmission(
+        submissions=world.submissions,
+        queue=world.queue,
+        exports=world.exports,
+        transactions=world.transactions,
+    )
     await erase(erased.id)
     destination = await world.destination()
     world.clock.move(DAY)

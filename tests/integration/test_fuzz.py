@@ -43,8 +43,10 @@ def real_ids(site: Site, request: pytest.FixtureRequest) -> dict[str, list[str]]
         site.post(form_id=form_id),
         site.post({"_gotcha": "x", "email": "bot@example.com"}, form_id=form_id),
     ]
+    export = site.management.post("/exports", json={"form_id": form_id, "format": "csv"}).json()
     return {
         "form_id": [form_id],
+        "job_id": [export["id"]],
         "destination_id": [one["id"] for one in site.read(f"/forms/{form_id}/destinations")["items"]],
         "submission_id": submissions,
         "delivery_id": [one["id"] for one in site.read("/deliveries", form_id=form_id)["items"]],
@@ -82,7 +84,7 @@ def test_every_part_of_the_api_is_tried(site: Site) -> None:
     assert {path.removeprefix("/api/v1").split("/")[1] for path in paths} == set(PARTS)
 
 
-PARTS = ["f", "forms", "destinations", "submissions", "deliveries", "workers", "health", "ready"]
+PARTS = ["f", "forms", "destinations", "submissions", "deliveries", "exports", "workers", "health", "ready"]
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)

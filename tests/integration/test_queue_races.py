@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -14,12 +15,12 @@ from sqlalchemy import text
 from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.transactions import create_engine
 from hymical.application.destinations import SetOperator
-from hymical.domain.deliveries import Delivered, DeliveryState, Later, Reason
-from hymical.domain.errors import NotReplayable
+from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, Reason
+from hymical.domain.errors import NotReplayable, NotResendable
 from hymical.domain.ids import OPERATOR
 from hymical.domain.outcomes import AttemptOutcome
 from hymical.ports.deliveries import ClaimedDelivery, Settled, Verdict
-from tests.builders import LEASE, a_secret, an_attempt
+from tests.builders import LEASE, a_secret, an_attempt, ids
 from tests.clocks import START
 from tests.site import until
 from tests.worlds import World, postgres_world
@@ -422,3 +423,54 @@ async def test_a_claim_takes_no_more_steps_than_it_needs_among_many_destinations
     assert [one.destination.id for one in sorted(batch.deliveries, key=lambda one: one.destination.id)] == [
         f"dst_{n:06}" for n in range(1, 11)
     ]
+
+
+async def test_a_submission_that_is_erased_while_it_is_sent_again_is_not_sent_empty(
+    world: World, database_url: str
+) -> None:
+    (owed,) = await world.owes(1)
+    (claimed,) = await claim(world, 1)
+    failed = Settled(
+        claimed=claimed,
+        settlement=Failed(reason=Reason.REJECTED),
+        attempt=an_attempt(claimed.lease.number, AttemptOutcome.HTTP_ERROR, 400),
+    )
+    await settle(world, [failed])
+    submission_id = claimed.message.submission_id
+    assert submission_id is not None
+    new_id = ids.delivery()
+
+    async def erase() -> None:
+        async with world.transactions.begin():
+            await world.queue.withdraw_submission(submission_id)
+            await world.submissions.erase(submission_id)
+
+    async with held_open(
+        world, partial(world.queue.replay, owed.id), partial(world.queue.resend, owed.id, new_id)
+    ):
+        erasing = asyncio.create_task(erase())
+        await waits_for_a_lock(database_url)
+    await erasing
+
+    assert await claim(world, 10) == []
+    for delivery_id in (owed.id, new_id):
+        assert (await world.history.get(delivery_id)).failure_reason == Reason.SUBMISSION_DELETED
+
+
+async def test_a_submission_that_is_being_erased_is_not_sent_again(world: World, database_url: str) -> None:
+    (owed,) = await world.owes(1)
+    (claimed,) = await claim(world, 1)
+    await settle(world, [succeeded(claimed)])
+    submission_id = claimed.message.submission_id
+    assert submission_id is not None
+
+    async with held_open(
+        world,
+        partial(world.queue.withdraw_submission, submission_id),
+        partial(world.submissions.erase, submission_id),
+    ):
+        resending = asyncio.create_task(world.queue.resend(owed.id, ids.delivery()))
+        await waits_for_a_lock(database_url)
+    with pytest.raises(NotResendable):
+        await resending
+    assert await claim(world, 10) == []

@@ -26,6 +26,7 @@ from hymical.domain.ids import FormId, SubmissionId
 from hymical.domain.limits import IntakeLimits, RateLimits, Standing, check_within
 from hymical.domain.messages import submission_message
 from hymical.ports.deliveries import DeliveryQueue
+from hymical.ports.exports import ExportStore
 from hymical.ports.forms import (
     FormRepository,
     IntakeDesk,
@@ -279,10 +280,12 @@ class EraseSubmission:
 
     submissions: SubmissionRepository
     queue: DeliveryQueue
+    exports: ExportStore
     transactions: Transactions
 
     async def __call__(self, submission_id: SubmissionId) -> None:
         async with self.transactions.begin():
+            await self.exports.withdraw_holding(submission_id)
             await self.queue.withdraw_submission(submission_id)
             await self.submissions.erase(submission_id)
 

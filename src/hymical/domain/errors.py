@@ -215,6 +215,33 @@ class JobNotFailed(HymicalError):
     state: str
 
 
+@dataclass(eq=False)
+class TooManyColumns(HymicalError):
+    """The submissions have more different names than a file with columns may have."""
+
+    limit: int
+
+
+class ExportWithdrawn(HymicalError):
+    """What was written of an export is gone: a submission that it holds was erased, or its time was up."""
+
+
+@dataclass(eq=False)
+class ExportNotReady(HymicalError):
+    """Only a completed export has a file; `state` is its job's."""
+
+    job_id: str
+    state: str
+
+
+@dataclass(eq=False)
+class ExportGone(HymicalError):
+    """There was a file; `reason` says why it is removed."""
+
+    job_id: str
+    reason: str
+
+
 class Unauthorized(HymicalError):
     """No key, or one that is malformed, unknown or revoked: the answer is the same for all."""
 

@@ -27,6 +27,7 @@ from hymical.domain.keys import Key
 from hymical.domain.leases import JobLease
 from hymical.domain.messages import Message
 from hymical.domain.progress import RecordedEvent
+from hymical.ports.exports import WalkPlace, Withdrawal
 from hymical.ports.jobs import JobView
 from hymical.ports.schedules import Standing, Tick
 from hymical.ports.wakeups import Bell
@@ -71,6 +72,19 @@ class NotedAlert:
     raised: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """An export's file; `reached` is the last submission in it."""
+
+    form_id: FormId
+    received_after: datetime | None
+    expires_at: datetime
+    pieces: tuple[bytes, ...] = ()
+    reached: WalkPlace | None = None
+    complete: bool = False
+    withdrawn: Withdrawal | None = None
+
+
 @dataclass(slots=True)
 class Rows:
     forms: dict[FormId, Form] = field(default_factory=dict)
@@ -92,6 +106,7 @@ class Rows:
     schedules: dict[str, Standing] = field(default_factory=dict)
     ticks: dict[tuple[str, datetime], Tick] = field(default_factory=dict)
     alerts: dict[Alert, NotedAlert] = field(default_factory=dict)
+    exports: dict[JobId, StoredFile] = field(default_factory=dict)
 
     def copy(self) -> "Rows":
         return Rows(**{name: dict(getattr(self, name)) for name in self.__slots__})

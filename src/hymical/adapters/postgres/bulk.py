@@ -31,7 +31,7 @@ class PostgresBulkQueue:
             last=max((row.last for row in found), default=""),
             sent=sum(row.number for row in found if row.hindrance is None),
             skipped={row.hindrance: row.number for row in found if row.hindrance is not None},
-            more=sum(row.number for row in found) == limit,
+            more=sum(row.looked_at for row in found) == limit,
         )
 
     async def unowed(self, which: PastSubmissions, *, before: datetime, after: str, limit: int) -> Extent:

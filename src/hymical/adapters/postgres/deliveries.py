@@ -11,7 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.rows import DestinationRows
 from hymical.adapters.postgres.statements import statement
-from hymical.adapters.postgres.tables import attempts, deliveries, destination_trouble, destinations, messages
+from hymical.adapters.postgres.tables import (
+    attempts,
+    deliveries,
+    destination_trouble,
+    destinations,
+    messages,
+    submissions,
+)
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.deliveries import (
     FOR_GOOD,
@@ -209,9 +216,15 @@ class PostgresDeliveryQueue:
         )
 
     async def withdraw_submission(self, submission_id: SubmissionId) -> None:
-        await self._withdraw(
-            "withdraw_of_submission", {"submission_id": submission_id, "reason": Reason.SUBMISSION_DELETED}
-        )
+        parameters: dict[str, str] = {"submission_id": submission_id, "reason": Reason.SUBMISSION_DELETED}
+        with translated():
+            async with self._transactions.together() as connection:
+                # whoever makes a message of it, or sends one again, ends first: what they did is withdrawn too
+                await connection.execute(
+                    select(submissions.c.id).where(submissions.c.id == submission_id).with_for_update()
+                )
+                await connection.execute(statement("lock_messages_of_submission"), parameters)
+                await self._withdraw("withdraw_of_submission", parameters)
 
     async def _withdraw(self, name: str, parameters: dict[str, str]) -> None:
         with translated():

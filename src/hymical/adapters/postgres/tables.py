@@ -349,3 +349,32 @@ alerts = Table(
     Column("raised_at", _instant(), nullable=True),
     PrimaryKeyConstraint("kind", "subject"),
 )
+
+exports = Table(
+    "exports",
+    metadata,
+    Column("job_id", _id(), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("form_id", _id(), nullable=False),
+    # what it may hold was received later; what it does hold, until the one that it reached
+    Column("received_after", _instant(), nullable=True),
+    Column("reached_at", _instant(), nullable=True),
+    Column("reached_id", _id(), nullable=True),
+    Column("size", BigInteger, nullable=False),
+    Column("chunks", Integer, nullable=False),
+    Column("complete", Boolean, nullable=False),
+    Column("expires_at", _instant(), nullable=False),
+    Column("withdrawn", Text, nullable=True),
+    CheckConstraint("withdrawn IN ('erased', 'expired')", name="withdrawn_known"),
+    Index("exports_form_id", "form_id", postgresql_where=text("withdrawn IS NULL")),
+    Index("exports_expires_at", "expires_at", postgresql_where=text("withdrawn IS NULL")),
+)
+
+export_chunks = Table(
+    "export_chunks",
+    metadata,
+    Column("job_id", _id(), ForeignKey("exports.job_id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False),
+    # compressed already, which the migration tells the server
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("job_id", "number"),
+)

@@ -44,6 +44,7 @@ _PROBLEMS = {
     403: "The page that posts is of none of the form's `allowed_origins`.",
     404: "It is not there.",
     409: "Its state, or what is there already, is in the way.",
+    410: "It was there, and is removed.",
     413: "The body is too large.",
     415: "The content type is not supported.",
     422: "A value breaks a rule; `errors` names each field.",
@@ -72,6 +73,7 @@ _FLAT_OBJECT = Schema(
         any_of=[*_SCALARS, Schema(type=OpenAPIType.ARRAY, items=Schema(any_of=_SCALARS))]
     ),
 )
+_FILES = ("/api/v1/submissions/export", "/api/v1/exports/{job_id}/file")
 _FORM_TYPES = {
     "application/x-www-form-urlencoded": _FORM,
     "multipart/form-data": _FORM,
@@ -121,10 +123,21 @@ def _describe_ids(operation: Operation) -> None:
 
 def _stream(document: OpenAPI) -> None:
     """The framework takes one media type for an answer."""
-    operation = (document.paths or {})[_EVENTS].get
+    events = _success(document, _EVENTS)
+    events.content = {"text/event-stream": OpenAPIMediaType(schema=_TEXT), **(events.content or {})}
+    for path in _FILES:
+        _success(document, path).content = {
+            "application/json": OpenAPIMediaType(schema=Schema(type=OpenAPIType.ARRAY)),
+            "application/x-ndjson": OpenAPIMediaType(schema=_TEXT),
+            "text/csv": OpenAPIMediaType(schema=_TEXT),
+        }
+
+
+def _success(document: OpenAPI, path: str) -> OpenAPIResponse:
+    operation = (document.paths or {})[path].get
     answer = ((operation and operation.responses) or {})["200"]
     assert isinstance(answer, OpenAPIResponse)  # noqa: S101  and not a reference to one
-    answer.content = {"text/event-stream": OpenAPIMediaType(schema=_TEXT), **(answer.content or {})}
+    return answer
 
 
 def _statuses(path: str, method: str, operation: Operation) -> Iterator[int]:
@@ -142,6 +155,8 @@ def _statuses(path: str, method: str, operation: Operation) -> Iterator[int]:
         yield 400
     if method in {"post", "patch"} or (method == "delete" and path.endswith("/forms/{form_id}")):
         yield 409
+    if path.endswith("/file"):
+        yield from (409, 410)
     if path == _INTAKE:
         yield from (403, 413, 415, 429)
     else:

@@ -20,6 +20,7 @@ from hymical.domain import errors
 from hymical.domain.deliveries import FOR_GOOD, Reason
 from hymical.entrypoints.api.browsers import HTML_HEADERS, problem_page, wants_html
 from hymical.entrypoints.api.limits import standing_headers
+from hymical.ports.exports import Withdrawal
 
 _PUBLIC = "/f/"
 
@@ -48,6 +49,11 @@ def _field(refused: errors.FieldRefused, status: int, code: str, title: str, det
         errors=({"field": refused.field, "detail": detail},),
     )
 
+
+_GONE = {
+    Withdrawal.ERASED: "A submission that it held was erased; start another export.",
+    Withdrawal.EXPIRED: "It was kept as long as FORMS_EXPORT_RETENTION_HOURS says; start another export.",
+}
 
 _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
     errors.FormNotFound: lambda _: Problem(
@@ -233,6 +239,31 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         code="conflict",
         title="The job has not failed",
         detail=f"It is {error.state}; only a failed job can be retried.",
+    ),
+    errors.TooManyColumns: lambda error: Problem(
+        status=422,
+        code="invalid_request",
+        title="The submissions have too many different fields",
+        detail=f"A CSV file may have {error.limit} of them at most; format json or ndjson takes any.",
+        errors=({"field": "format", "detail": "must be json or ndjson for this many fields."},),
+    ),
+    errors.ExportNotReady: lambda error: Problem(
+        status=409,
+        code="conflict",
+        title="The export has no file",
+        detail=f"Its job is {error.state}; there is a file once it is completed.",
+    ),
+    errors.ExportWithdrawn: lambda _: Problem(
+        status=410,
+        code="export_gone",
+        title="The file is removed",
+        detail="It was removed while it was read; start another export.",
+    ),
+    errors.ExportGone: lambda error: Problem(
+        status=410,
+        code="export_gone",
+        title="The file is removed",
+        detail=_GONE[error.reason],
     ),
     errors.NotReplayable: lambda error: Problem(
         status=409,

@@ -15,11 +15,13 @@ from hymical.adapters.postgres.alerts import PostgresAlertBook
 from hymical.adapters.postgres.bulk import PostgresBulkQueue
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
+from hymical.adapters.postgres.exports import PostgresExportStore, PostgresSubmissionWalk
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository, PostgresKeyWarnings
 from hymical.adapters.postgres.limits import PostgresRateLimiter
 from hymical.adapters.postgres.progress import PostgresProgressBus
+from hymical.adapters.postgres.retention import PostgresHistorySweep
 from hymical.adapters.postgres.schedules import PostgresScheduleLedger
 from hymical.adapters.postgres.schema import PostgresSchema
 from hymical.adapters.postgres.sources import PostgresSourceKey
@@ -50,6 +52,7 @@ from hymical.application.destinations import (
     SetOperator,
     ShowDestination,
 )
+from hymical.application.exports import OpenExportFile, StartExport, StreamSubmissions, WriteExport
 from hymical.application.forms import (
     AcceptPosts,
     ChangeForm,
@@ -81,6 +84,7 @@ from hymical.application.jobs import (
 )
 from hymical.application.keys import Authenticate, CreateKey, ListKeys, RevokeKey, WarnOfExpiringKeys
 from hymical.application.progress import ListEvents, WatchJob
+from hymical.application.retention import CleanUp
 from hymical.application.schedules import (
     EvaluateSchedules,
     ListSchedules,
@@ -94,6 +98,7 @@ from hymical.application.workers import LeaveWork, ListWorkers, ReportPresence
 from hymical.domain.destinations import TroublePolicy
 from hymical.domain.jobs import JobCatalog
 from hymical.domain.limits import IntakeLimits, RateLimits
+from hymical.domain.retention import RetentionPolicy
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.schedules import Schedule
 from hymical.domain.signing import Secret
@@ -105,12 +110,14 @@ from hymical.ports.bulk import BulkQueue
 from hymical.ports.clock import Clock
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue, WebhookSender
 from hymical.ports.destinations import DestinationHealth, DestinationRepository, TargetCheck
+from hymical.ports.exports import ExportStore, SubmissionWalk
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.ids import Ids
 from hymical.ports.jobs import JobHandlers, JobHistory, JobQueue
 from hymical.ports.keys import KeyRepository, KeyWarnings
 from hymical.ports.limits import RateLimiter
 from hymical.ports.progress import ProgressBus
+from hymical.ports.retention import HistorySweep
 from hymical.ports.schedules import CronCalendar, ScheduleLedger
 from hymical.ports.secrets import SecretCipher
 from hymical.ports.sources import SourceKey
@@ -149,6 +156,10 @@ class Container(containers.DeclarativeContainer):
     trouble_policy: Provider[TroublePolicy] = Computed(lambda settings: settings.trouble_policy, settings)
 
     replay_ask_above: Provider[int] = Computed(lambda settings: settings.replay_ask_above, settings)
+    retention_policy: Provider[RetentionPolicy] = Computed(
+        lambda settings: settings.retention_policy, settings
+    )
+
     job_lease: Provider[timedelta] = Computed(lambda settings: settings.job_lease_seconds, settings)
 
     clock: Provider[Clock] = Singleton(SystemClock)
@@ -178,6 +189,10 @@ class Container(containers.DeclarativeContainer):
     ledger: Provider[ScheduleLedger] = Singleton(PostgresScheduleLedger, connections, clock)
     alerts: Provider[AlertBook] = Singleton(PostgresAlertBook, connections, clock)
     calendar: Provider[CronCalendar] = Singleton(CronSimCalendar)
+
+    walk: Provider[SubmissionWalk] = Singleton(PostgresSubmissionWalk, connections)
+    sweep: Provider[HistorySweep] = Singleton(PostgresHistorySweep, connections, clock)
+    exports: Provider[ExportStore] = Singleton(PostgresExportStore, connections, clock)
     egress: Singleton[Egress] = Singleton(
         Egress,
         allowed_networks=Computed(lambda settings: settings.webhook_allowed_networks, settings),
@@ -209,7 +224,7 @@ class Container(containers.DeclarativeContainer):
     list_forms: Provider[ListForms] = Singleton(ListForms, forms=forms)
     show_submission: Provider[ShowSubmission] = Singleton(ShowSubmission, submissions=submissions)
     erase_submission: Provider[EraseSubmission] = Singleton(
-        EraseSubmission, submissions=submissions, queue=queue, transactions=transactions
+        EraseSubmission, submissions=submissions, queue=queue, exports=exports, transactions=transactions
     )
     list_submissions: Provider[ListSubmissions] = Singleton(ListSubmissions, submissions=submissions)
 
@@ -351,6 +366,23 @@ class Container(containers.DeclarativeContainer):
         ids=ids,
         ask_above=replay_ask_above,
     )
+
+    start_export: Provider[StartExport] = Singleton(
+        StartExport, forms=forms, catalog=job_catalog, queue=job_queue, history=job_history, ids=ids
+    )
+    write_export: Provider[WriteExport] = Singleton(
+        WriteExport,
+        walk=walk,
+        exports=exports,
+        transactions=transactions,
+        keep=Computed(lambda settings: settings.export_retention, settings),
+    )
+    open_export_file: Provider[OpenExportFile] = Singleton(
+        OpenExportFile, history=job_history, exports=exports
+    )
+    stream_submissions: Provider[StreamSubmissions] = Singleton(StreamSubmissions, walk=walk)
+
+    clean_up: Provider[CleanUp] = Singleton(CleanUp, sweep=sweep, policy=retention_policy, clock=clock)
 
     report_presence: Provider[ReportPresence] = Singleton(ReportPresence, registry=workers)
     leave_work: Provider[LeaveWork] = Singleton(LeaveWork, registry=workers)

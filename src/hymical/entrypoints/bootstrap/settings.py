@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError
 from hymical.domain.destinations import TroublePolicy, check_url
 from hymical.domain.errors import InvalidValue
 from hymical.domain.limits import IntakeLimits, RateLimit, RateLimits
+from hymical.domain.retention import RetentionPolicy
 from hymical.domain.retries import RetryPolicy
 from hymical.domain.signing import Secret, is_signing_secret
 
@@ -140,6 +141,9 @@ class Settings(BaseSettings):
     job_drain_seconds: Duration = timedelta(seconds=30)
     job_max_retries: Annotated[int, Field(ge=0, le=100)] = 3
     replay_ask_above: Annotated[int, Field(ge=0)] = 1_000
+    submission_retention_days: Annotated[int, Field(ge=0, le=36_500)] = 0
+    history_retention_days: Annotated[int, Field(ge=0, le=36_500)] = 90
+    export_retention_hours: Annotated[int, Field(gt=0, le=8_760)] = 24
     job_modules: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)] = ()
 
     @field_validator("database_url")
@@ -253,6 +257,19 @@ class Settings(BaseSettings):
                 requests=self.rate_limit_form_requests, window=self.rate_limit_form_window_seconds
             ),
         )
+
+    @property
+    def retention_policy(self) -> RetentionPolicy:
+        def days(count: int) -> timedelta | None:
+            return timedelta(days=count) if count else None
+
+        return RetentionPolicy(
+            submissions=days(self.submission_retention_days), history=days(self.history_retention_days)
+        )
+
+    @property
+    def export_retention(self) -> timedelta:
+        return timedelta(hours=self.export_retention_hours)
 
     @property
     def trouble_policy(self) -> TroublePolicy:

@@ -7,6 +7,7 @@ from hymical.entrypoints.cli.jobs import jobs
 from hymical.entrypoints.cli.keys import keys
 from hymical.entrypoints.cli.processes import demo, dev, migrate, scheduler, serve, up, worker
 from hymical.entrypoints.cli.queues import queues
+from hymical.entrypoints.cli.retention import cleanup
 from hymical.entrypoints.cli.schedules import run, schedules
 
 
@@ -19,5 +20,19 @@ def main() -> None:
     """
 
 
-for command in (serve, worker, scheduler, up, migrate, demo, dev, keys, jobs, queues, schedules, run):
+for command in (
+    serve,
+    worker,
+    scheduler,
+    up,
+    migrate,
+    demo,
+    dev,
+    keys,
+    jobs,
+    queues,
+    schedules,
+    run,
+    cleanup,
+):
     main.add_command(command)

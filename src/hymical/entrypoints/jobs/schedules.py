@@ -62,4 +62,7 @@ def _rule(cron: str | None, at: Sequence[str]) -> Rule:
         raise InvalidValue("at", f"must be times of day such as 07:00, not {', '.join(at)}") from None
 
 
-SCHEDULES: Sequence[Schedule] = ()
+SCHEDULES: Sequence[Schedule] = (
+    schedule("clean-up", job="clean_up", cron="30 3 * * *"),
+    schedule("key-expiry", job="warn_of_expiring_keys", at=["07:00"]),
+)

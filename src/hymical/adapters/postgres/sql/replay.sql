@@ -2,6 +2,14 @@
 WITH clock AS MATERIALIZED (
     SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
 ),
+sendable AS MATERIALIZED (
+    SELECT deliveries.id
+    FROM deliveries
+    JOIN messages ON messages.id = deliveries.message_id
+    WHERE deliveries.id = :id AND length(messages.body) > 0
+    -- whoever empties it waits for this, or has emptied it when it is looked at again
+    FOR SHARE OF messages
+),
 replayed AS (
     UPDATE deliveries
     SET
@@ -12,10 +20,9 @@ replayed AS (
         ready = TRUE,
         completed_at = NULL,
         failure_reason = NULL
-    FROM clock, messages, destinations
-    WHERE deliveries.id = :id AND deliveries.state = 'failed'
+    FROM clock, sendable, destinations
+    WHERE deliveries.id = sendable.id AND deliveries.state = 'failed'
     AND deliveries.failure_reason NOT IN ('destination_deleted', 'submission_deleted')
-    AND messages.id = deliveries.message_id AND length(messages.body) > 0
     AND destinations.id = deliveries.destination_id AND destinations.deleted_at IS NULL
     AND destinations.state <> 'disabled'
     RETURNING deliveries.id

@@ -1,4 +1,5 @@
--- Locked in the order of ids, so that two of these never wait in a circle; what another has replayed meanwhile is not in the batch.
+-- In the order of ids, and messages before deliveries as an erasure takes them, so that nobody waits in a circle; what another has
+-- replayed meanwhile is passed over, and what is being erased is seen as erased.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
 ),
@@ -22,7 +23,7 @@ batch AS MATERIALIZED (
     AND (cast(:reason AS text) IS NULL OR deliveries.failure_reason = :reason)
     ORDER BY deliveries.id
     LIMIT :limit
-    FOR NO KEY UPDATE OF deliveries
+    FOR SHARE OF messages
 ),
 replayed AS (
     UPDATE deliveries
@@ -35,12 +36,18 @@ replayed AS (
         completed_at = NULL,
         failure_reason = NULL
     FROM batch, clock
-    WHERE deliveries.id = batch.id AND batch.hindrance IS NULL
+    WHERE deliveries.id = batch.id AND batch.hindrance IS NULL AND deliveries.state = 'failed'
     RETURNING deliveries.id
 ),
 woken AS MATERIALIZED (
     SELECT pg_notify('hymical_deliveries', '') WHERE EXISTS (SELECT FROM replayed)
 )
-SELECT batch.hindrance, max(batch.id) AS last, count(*) AS number
-FROM batch CROSS JOIN (SELECT count(*) FROM woken) AS counted
+SELECT
+    batch.hindrance,
+    max(batch.id) AS last,
+    count(*) AS looked_at,
+    count(*) FILTER (WHERE batch.hindrance IS NOT NULL OR replayed.id IS NOT NULL) AS number
+FROM batch
+CROSS JOIN (SELECT count(*) FROM woken) AS counted
+LEFT JOIN replayed ON replayed.id = batch.id
 GROUP BY batch.hindrance

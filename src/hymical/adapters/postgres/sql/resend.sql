@@ -12,6 +12,8 @@ WITH resent AS (
     CROSS JOIN (SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now) AS clock
     WHERE earlier.id = :id AND destinations.deleted_at IS NULL AND destinations.state <> 'disabled'
     AND length(messages.body) > 0
+    -- whoever empties it waits for this, or has emptied it when it is looked at again
+    FOR SHARE OF messages
     RETURNING id
 )
 SELECT pg_notify('hymical_deliveries', '') FROM resent

@@ -1,4 +1,4 @@
-"""Jobs with their progress, and the queues that are paused."""
+"""Jobs with their progress, the queues that are paused, and the files that exports write."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -113,9 +113,40 @@ def upgrade() -> None:
         "workers",
         sa.Column("queues", postgresql.ARRAY(sa.Text), nullable=False, server_default="{}"),
     )
+    op.create_table(
+        "exports",
+        sa.Column("job_id", _id(), nullable=False),
+        sa.Column("form_id", _id(), nullable=False),
+        sa.Column("received_after", _instant(), nullable=True),
+        sa.Column("reached_at", _instant(), nullable=True),
+        sa.Column("reached_id", _id(), nullable=True),
+        sa.Column("size", sa.BigInteger, nullable=False),
+        sa.Column("chunks", sa.Integer, nullable=False),
+        sa.Column("complete", sa.Boolean, nullable=False),
+        sa.Column("expires_at", _instant(), nullable=False),
+        sa.Column("withdrawn", sa.Text, nullable=True),
+        sa.PrimaryKeyConstraint("job_id", name="exports_pkey"),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="exports_job_id_fkey", ondelete="CASCADE"),
+        sa.CheckConstraint("withdrawn IN ('erased', 'expired')", name=op.f("exports_withdrawn_known")),
+    )
+    op.create_index("exports_form_id", "exports", ["form_id"], postgresql_where=sa.text("withdrawn IS NULL"))
+    op.create_index(
+        "exports_expires_at", "exports", ["expires_at"], postgresql_where=sa.text("withdrawn IS NULL")
+    )
+    op.create_table(
+        "export_chunks",
+        sa.Column("job_id", _id(), nullable=False),
+        sa.Column("number", sa.Integer, nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.PrimaryKeyConstraint("job_id", "number", name="export_chunks_pkey"),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["exports.job_id"], name="export_chunks_job_id_fkey", ondelete="CASCADE"
+        ),
+    )
+    op.execute("ALTER TABLE export_chunks ALTER COLUMN body SET STORAGE EXTERNAL")
 
 
 def downgrade() -> None:
     op.drop_column("workers", "queues")
-    for table in ("paused_queues", "job_events", "jobs"):
+    for table in ("export_chunks", "exports", "paused_queues", "job_events", "jobs"):
         op.drop_table(table)
