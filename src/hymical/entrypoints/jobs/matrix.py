@@ -45,8 +45,8 @@ def as_markdown(rows: Sequence[TypeRow]) -> str:
     """A table with every queue that ships, also those that no type of job uses yet."""
     unused = [queue for queue in QUEUES if queue not in {row.queue for row in rows}]
     lines = ["| queue | type of job | schedules |", "|---|---|---|"]
-    lines += [f"| `{row.queue}` | `{row.type}` | {', '.join(row.schedules)} |" for row in rows]
-    lines += [f"| `{queue}` | | |" for queue in unused]
+    lines += [f"| `{row.queue}` | `{row.type}` | {', '.join(row.schedules) or 'none'} |" for row in rows]
+    lines += [f"| `{queue}` | none yet | none |" for queue in unused]
     return "\n".join(lines)
 
 
