@@ -2,8 +2,6 @@
 
 from collections.abc import Collection
 
-from hymical.adapters.postgres.errors import translated
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.alerts import PATIENCE, Alert, AlertKind
 from hymical.ports.alerts import AlertChanges
@@ -23,9 +21,7 @@ class PostgresAlertBook:
             "subjects": [alert.subject for alert in ordered],
             "patience": PATIENCE,
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                rows = (await connection.execute(statement("note_alerts"), parameters)).all()
+        rows = await self._transactions.run("note_alerts", parameters)
         changed = [
             (Alert(kind=AlertKind(row.kind), subject=row.subject), row.raised)
             for row in rows

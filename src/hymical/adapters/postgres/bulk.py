@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.forms import submission_of
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.bulk import Extent, FailedDeliveries, PastSubmissions, Step
 from hymical.domain.ids import DestinationId, FormId
@@ -24,9 +22,7 @@ class PostgresBulkQueue:
 
     async def replay(self, which: FailedDeliveries, *, before: datetime, after: str, limit: int) -> Step:
         parameters = _failed(which, before, after) | {"limit": limit, "now": self._clock.pinned()}
-        with translated():
-            async with self._transactions.connection() as connection:
-                found = (await connection.execute(statement("replay_many"), parameters)).all()
+        found = await self._transactions.run("replay_many", parameters)
         return Step(
             last=max((row.last for row in found), default=""),
             sent=sum(row.number for row in found if row.hindrance is None),
@@ -41,26 +37,20 @@ class PostgresBulkQueue:
         self, which: PastSubmissions, *, before: datetime, after: str, limit: int
     ) -> Sequence[Past]:
         parameters = _past(which, before, after) | {"limit": limit}
-        with translated():
-            async with self._transactions.connection() as connection:
-                return [
-                    Past(submission=submission_of(row), message_id=row.message_id, owed=row.owed)
-                    for row in await connection.execute(statement("past_submissions"), parameters)
-                ]
+        return [
+            Past(submission=submission_of(row), message_id=row.message_id, owed=row.owed)
+            for row in await self._transactions.run("past_submissions", parameters)
+        ]
 
     async def waiting(
         self, *, form_id: FormId | None, destination_id: DestinationId | None, limit: int
     ) -> int:
         parameters = {"form_id": form_id, "destination_id": destination_id, "limit": limit + 1}
-        with translated():
-            async with self._transactions.connection() as connection:
-                found = await connection.execute(statement("count_waiting"), parameters)
-                return int(found.scalar_one())
+        (found,) = await self._transactions.run("count_waiting", parameters)
+        return int(found.waiting)
 
     async def _extent(self, name: str, parameters: dict[str, Any]) -> Extent:
-        with translated():
-            async with self._transactions.connection() as connection:
-                found = (await connection.execute(statement(name), parameters)).one()
+        (found,) = await self._transactions.run(name, parameters)
         return Extent(deliveries=found.deliveries, destinations=found.destinations)
 
 

@@ -1,16 +1,14 @@
 """The queue of deliveries and its history in PostgreSQL."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import DateTime, Row, bindparam, case, func, literal, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.rows import DestinationRows
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import (
     attempts,
     deliveries,
@@ -79,29 +77,18 @@ class PostgresDeliveryQueue:
             "completed_ats": [delivery.completed_at for delivery in owed],
             "failure_reasons": [delivery.failure_reason for delivery in owed],
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                await connection.execute(statement("owe"), parameters)
+        await self._transactions.run("owe", parameters)
 
     async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
         now = self._clock.pinned()
-        with translated():
-            async with self._transactions.together() as connection:
-                await connection.execute(statement("promote"), {"now": now})
-                lanes = await self._next_lanes(connection, limit)
-                ours = [lane.destination_id for lane in lanes if lane.locked and lane.stranded is None]
-                share = dict(zip(ours, shares(limit, len(ours)), strict=True))
-                claimed = [
-                    self._claimed(row)
-                    for row in (
-                        await connection.execute(
-                            statement("claim"),
-                            {"now": now, "lanes": ours, "shares": list(share.values()), "lease": lease},
-                        )
-                        if ours
-                        else ()
-                    )
-                ]
+        async with self._transactions.together():
+            await self._transactions.run("promote", {"now": now})
+            lanes = await self._next_lanes(limit)
+            ours = [lane.destination_id for lane in lanes if lane.locked and lane.stranded is None]
+            share = dict(zip(ours, shares(limit, len(ours)), strict=True))
+            parameters = {"now": now, "lanes": ours, "shares": list(share.values()), "lease": lease}
+            rows = await self._transactions.run("claim", parameters) if ours else []
+        claimed = [self._claimed(row) for row in rows]
         taken = Counter(one.destination.id for one in claimed)
         return ClaimedBatch(
             deliveries=claimed,
@@ -113,14 +100,14 @@ class PostgresDeliveryQueue:
             ],
         )
 
-    async def _next_lanes(self, connection: AsyncConnection, limit: int) -> Sequence[Row[Any]]:
+    async def _next_lanes(self, limit: int) -> Sequence[Any]:
         """The destinations that may be sent to, from where the last claim stopped, once around at most."""
-        after, choose = self._after, statement("choose_lanes")
+        after = self._after
         bounds = {"now": self._clock.pinned(), "after": after, "until": _END, "limit": limit}
-        lanes = (await connection.execute(choose, bounds)).all()
+        lanes = await self._transactions.run("choose_lanes", bounds)
         if after and len(lanes) < limit:
             bounds |= {"after": "", "until": after, "limit": limit - len(lanes)}
-            lanes = [*lanes, *(await connection.execute(choose, bounds)).all()]
+            lanes += await self._transactions.run("choose_lanes", bounds)
         # the next claim goes on behind these, so that every destination has its turn
         self._after = lanes[-1].destination_id if len(lanes) == limit else ""
         return lanes
@@ -147,15 +134,9 @@ class PostgresDeliveryQueue:
             "truncated": [attempt is not None and attempt.truncated for attempt in attempts],
             "addresses": [attempt and attempt.remote_address for attempt in attempts],
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                found = {row.token: row for row in await connection.execute(statement("settle"), parameters)}
-                overtaken = [row.id for row in found.values() if row.verdict == Verdict.OVERTAKEN]
-                # one that waited for a withdrawal has not seen it yet: its statement began before
-                withdrawn = select(deliveries.c.id).where(
-                    deliveries.c.id.in_(overtaken), deliveries.c.failure_reason.in_(WITHDRAWALS)
-                )
-                unwanted = set(await connection.scalars(withdrawn)) if overtaken else set()
+        found = {row.token: row for row in await self._transactions.run("settle", parameters)}
+        overtaken = [row.id for row in found.values() if row.verdict == Verdict.OVERTAKEN]
+        unwanted = await self._withdrawn(overtaken) if overtaken else frozenset()
         return SettleReport(
             verdicts=[
                 Verdict.WITHDRAWN
@@ -166,15 +147,22 @@ class PostgresDeliveryQueue:
             troubled={one.claimed.destination.id for one in settled if found[one.lease.token].troubled},
         )
 
+    async def _withdrawn(self, ids: Sequence[str]) -> Collection[str]:
+        """Which of them were withdrawn: whoever waited for that has not seen it, in a statement begun before."""
+        query = select(deliveries.c.id).where(
+            deliveries.c.id.in_(ids), deliveries.c.failure_reason.in_(WITHDRAWALS)
+        )
+        with translated():
+            async with self._transactions.connection() as connection:
+                return set(await connection.scalars(query))
+
     async def release(self, leases: Sequence[Lease]) -> None:
         parameters = {
             "now": self._clock.pinned(),
             "ids": [lease.delivery_id for lease in leases],
             "tokens": [lease.token for lease in leases],
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                await connection.execute(statement("release"), parameters)
+        await self._transactions.run("release", parameters)
 
     async def replay(self, delivery_id: DeliveryId) -> None:
         parameters = {"now": self._clock.pinned(), "id": delivery_id}
@@ -189,10 +177,10 @@ class PostgresDeliveryQueue:
             .join(destinations, destinations.c.id == deliveries.c.destination_id)
             .where(deliveries.c.id == delivery_id)
         )
+        if await self._transactions.run("replay", parameters):
+            return
         with translated():
             async with self._transactions.connection() as connection:
-                if (await connection.execute(statement("replay"), parameters)).all():
-                    return
                 found = (await connection.execute(query)).one_or_none()
         if found is None:
             raise NotFound("delivery", delivery_id)
@@ -201,10 +189,10 @@ class PostgresDeliveryQueue:
     async def resend(self, delivery_id: DeliveryId, new_id: DeliveryId) -> None:
         parameters = {"now": self._clock.pinned(), "id": delivery_id, "new_id": new_id}
         query = select(literal(1)).where(deliveries.c.id == delivery_id)
+        if await self._transactions.run("resend", parameters):
+            return
         with translated():
             async with self._transactions.connection() as connection:
-                if (await connection.execute(statement("resend"), parameters)).all():
-                    return
                 found = (await connection.execute(query)).one_or_none()
         if found is None:
             raise NotFound("delivery", delivery_id)
@@ -223,16 +211,14 @@ class PostgresDeliveryQueue:
                 await connection.execute(
                     select(submissions.c.id).where(submissions.c.id == submission_id).with_for_update()
                 )
-                await connection.execute(statement("lock_messages_of_submission"), parameters)
+                await self._transactions.run("lock_messages_of_submission", parameters)
                 await self._withdraw("withdraw_of_submission", parameters)
 
     async def _withdraw(self, name: str, parameters: dict[str, str]) -> None:
-        with translated():
-            async with self._transactions.connection() as connection:
-                await connection.execute(statement(name), parameters | {"now": self._clock.pinned()})
+        await self._transactions.run(name, parameters | {"now": self._clock.pinned()})
 
-    def _claimed(self, row: Row[*tuple[object, ...]]) -> ClaimedDelivery:
-        stored = row._mapping  # noqa: SLF001
+    def _claimed(self, row: Any) -> ClaimedDelivery:  # noqa: ANN401  the columns of claim.sql
+        stored = row._asdict()
         lease = Lease(
             delivery_id=stored["id"],
             token=LeaseToken(stored["lease_token"]),

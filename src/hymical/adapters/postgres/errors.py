@@ -19,6 +19,17 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from hymical.domain.errors import HymicalError, StorageUnavailable
 
+_AWAY = (
+    OperationalError,
+    InterfaceError,
+    InternalError,
+    DisconnectionError,
+    PoolTimeoutError,
+    OSError,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.InternalError,
+)
 _REFUSAL = re.compile(r" failed: \S+:  (.+)")
 
 
@@ -32,24 +43,18 @@ def translated(constraints: Mapping[str, HymicalError] | None = None) -> Iterato
     """
     try:
         yield
-    except IntegrityError as error:
+    except (IntegrityError, psycopg.IntegrityError) as error:
         meant = (constraints or {}).get(_constraint(error) or "")
         if meant is None:
             raise
         raise meant from None
-    except (
-        OperationalError,
-        InterfaceError,
-        InternalError,
-        DisconnectionError,
-        PoolTimeoutError,
-        OSError,
-    ) as error:
+    except _AWAY as error:
         raise StorageUnavailable(type(error).__name__, said=_refusal(error)) from error
-    except ProgrammingError as error:
-        if not isinstance(error.orig, InsufficientPrivilege):
+    except (ProgrammingError, psycopg.ProgrammingError) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        if not isinstance(cause, InsufficientPrivilege):
             raise
-        raise StorageUnavailable(type(error).__name__, said=error.orig.diag.message_primary) from error
+        raise StorageUnavailable(type(error).__name__, said=cause.diag.message_primary) from error
 
 
 def _refusal(error: Exception) -> str | None:
@@ -58,5 +63,6 @@ def _refusal(error: Exception) -> str | None:
     return quoted[1].strip() if quoted else None
 
 
-def _constraint(error: DBAPIError) -> str | None:
-    return error.orig.diag.constraint_name if isinstance(error.orig, psycopg.Error) else None
+def _constraint(error: Exception) -> str | None:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return cause.diag.constraint_name if isinstance(cause, psycopg.Error) else None

@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, case, func, select
 
 from hymical.adapters.postgres.errors import translated
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import export_chunks, exports, forms
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.errors import ExportWithdrawn, NotFound
@@ -36,9 +35,7 @@ class PostgresSubmissionWalk:
 
     async def survey(self, which: SubmissionFilter, *, behind: WalkPlace | None, looks: int) -> SurveyedBatch:
         parameters = walked(which, behind) | {"looks": looks}
-        with translated():
-            async with self._transactions.connection() as connection:
-                rows = (await connection.execute(statement("survey_submissions"), parameters)).all()
+        rows = await self._transactions.run("survey_submissions", parameters)
         shapes = [row for row in rows if row.names is not None]
         last = next((row for row in rows if row.names is None), None)
         return SurveyedBatch(
@@ -51,9 +48,7 @@ class PostgresSubmissionWalk:
         self, which: SubmissionFilter, *, behind: WalkPlace | None, looks: int, size: int
     ) -> WalkedBatch:
         parameters = walked(which, behind) | {"looks": looks, "size": size}
-        with translated():
-            async with self._transactions.connection() as connection:
-                rows = (await connection.execute(statement("walk_submissions"), parameters)).all()
+        rows = await self._transactions.run("walk_submissions", parameters)
         last = rows[-1] if rows else None
         return WalkedBatch(
             submissions=[
@@ -107,9 +102,8 @@ class PostgresExportStore:
             "received_after": received_after,
             "keep": keep,
         }
-        with translated({"exports_job_id_fkey": NotFound("job", job_id)}):
-            async with self._transactions.connection() as connection:
-                await connection.execute(statement("begin_export"), parameters)
+        gone = {"exports_job_id_fkey": NotFound("job", job_id)}
+        await self._transactions.run("begin_export", parameters, constraints=gone)
 
     async def hold_off_erasures(self, form_id: FormId) -> None:
         query = select(forms.c.id).where(forms.c.id == form_id).with_for_update(read=True)
@@ -130,10 +124,8 @@ class PostgresExportStore:
             "last": chunk.last,
             "keep": keep,
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                if (await connection.execute(statement("append_export_chunk"), parameters)).first() is None:
-                    raise ExportWithdrawn
+        if not await self._transactions.run("append_export_chunk", parameters):
+            raise ExportWithdrawn
 
     async def find(self, job_id: JobId) -> StoredExport | None:
         # its time may be up before the clean-up comes by
@@ -171,8 +163,7 @@ class PostgresExportStore:
 
     async def withdraw_holding(self, submission_id: SubmissionId) -> None:
         parameters = {"submission_id": submission_id}
-        with translated():
-            async with self._transactions.together() as connection:
-                # a statement of its own: the next one then sees what was written until the lock was had
-                await connection.execute(statement("lock_form_of_submission"), parameters)
-                await connection.execute(statement("withdraw_exports_of"), parameters)
+        async with self._transactions.together():
+            # a statement of its own: the next one then sees what was written until the lock was had
+            await self._transactions.run("lock_form_of_submission", parameters)
+            await self._transactions.run("withdraw_exports_of", parameters)

@@ -24,7 +24,6 @@ from sqlalchemy import (
 
 from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.rows import DestinationRows
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import forms, submissions
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.errors import AlreadyExists, FormNotEmpty, NotFound, NotSpam
@@ -108,33 +107,26 @@ class PostgresFormRepository:
                 await connection.execute(update(forms).where(forms.c.id == form.id).values(values))
 
     async def delete(self, form_id: FormId) -> None:
-        with translated({"submissions_form_id_fkey": FormNotEmpty(form_id)}):
-            async with self._transactions.connection() as connection:
-                if not (await connection.execute(statement("delete_form"), {"id": form_id})).all():
-                    raise NotFound("form", form_id)
+        not_empty = {"submissions_form_id_fkey": FormNotEmpty(form_id)}
+        if not await self._transactions.run("delete_form", {"id": form_id}, constraints=not_empty):
+            raise NotFound("form", form_id)
 
     async def intake(self, form_ids: Collection[FormId], repetition_locks: Collection[int]) -> IntakeDesk:
-        with translated():
-            async with self._transactions.connection() as connection:
-                found = (
-                    await connection.execute(
-                        statement("load_intake"),
-                        {
-                            "form_ids": list(form_ids),
-                            "locks": list(repetition_locks),
-                            "now": self._clock.pinned(),
-                        },
-                    )
-                ).all()
+        parameters = {
+            "form_ids": list(form_ids),
+            "locks": list(repetition_locks),
+            "now": self._clock.pinned(),
+        }
+        found = await self._transactions.run("load_intake", parameters)
         intakes: dict[FormId, Intake] = {}
         for row in found:
             if row.form_id is None:
                 continue
-            form = _form_of({"id": row.form_id, **row._mapping})  # noqa: SLF001
+            form = _form_of({"id": row.form_id, **row._asdict()})
             known = intakes.get(form.id)
             destinations = known.destinations if known else ()
             if row.destination_id is not None:
-                destinations += (self._rows.joined(row._mapping),)  # noqa: SLF001
+                destinations += (self._rows.joined(row._asdict()),)
             intakes[form.id] = Intake(form=form, destinations=destinations)
         return IntakeDesk(now=found[0].now, intakes=intakes)
 
@@ -154,9 +146,7 @@ class PostgresSubmissionRepository:
             "idempotency_keys": [submission.idempotency_key for submission in new],
             "duplicate_keys": [submission.duplicate_key for submission in new],
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                await connection.execute(statement("add_submissions"), parameters)
+        await self._transactions.run("add_submissions", parameters)
 
     async def earlier(self, new: Sequence[Submission], window: timedelta) -> Mapping[SubmissionId, Earlier]:
         parameters = {
@@ -167,17 +157,15 @@ class PostgresSubmissionRepository:
             "received_ats": [submission.received_at for submission in new],
             "window": window,
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                return {
-                    row.id: Earlier(
-                        submission_id=row.earlier_id,
-                        received_at=row.received_at,
-                        field_count=len(row.fields),
-                        fingerprint=row.fingerprint,
-                    )
-                    for row in await connection.execute(statement("find_earlier"), parameters)
-                }
+        return {
+            row.id: Earlier(
+                submission_id=row.earlier_id,
+                received_at=row.received_at,
+                field_count=len(row.fields),
+                fingerprint=row.fingerprint,
+            )
+            for row in await self._transactions.run("find_earlier", parameters)
+        }
 
     async def mark_good(self, submission_id: SubmissionId) -> Submission:
         command = (
@@ -208,9 +196,7 @@ class PostgresSubmissionRepository:
             async with self._transactions.together() as connection:
                 # whoever makes a message of it right now ends first, and the statement behind sees that message
                 await connection.execute(lock)
-                erased = (
-                    await connection.execute(statement("erase_submission"), {"id": submission_id})
-                ).all()
+                erased = await self._transactions.run("erase_submission", {"id": submission_id})
         if not erased:
             raise NotFound("submission", submission_id)
 
@@ -306,16 +292,15 @@ def _limits(stored: Mapping[str, Any]) -> FormLimits:
     )
 
 
-def submission_of(row: Row[*tuple[object, ...]]) -> Submission:
+def submission_of(row: Any) -> Submission:  # noqa: ANN401  of SQLAlchemy or of the driver
     """A submission out of a row that holds the columns of its table."""
-    stored = row._mapping  # noqa: SLF001
     return Submission(
-        id=stored["id"],
-        form_id=stored["form_id"],
-        received_at=stored["received_at"],
-        fields=tuple((name, tuple(values)) for name, values in stored["fields"].items()),
-        is_spam=stored["is_spam"],
-        fingerprint=stored["fingerprint"],
-        idempotency_key=stored["idempotency_key"],
-        duplicate_key=stored["duplicate_key"],
+        id=row.id,
+        form_id=row.form_id,
+        received_at=row.received_at,
+        fields=tuple((name, tuple(values)) for name, values in row.fields.items()),
+        is_spam=row.is_spam,
+        fingerprint=row.fingerprint,
+        idempotency_key=row.idempotency_key,
+        duplicate_key=row.duplicate_key,
     )

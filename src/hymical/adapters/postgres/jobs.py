@@ -9,7 +9,6 @@ from sqlalchemy import Row, literal_column, select
 from sqlalchemy.dialects.postgresql import insert
 
 from hymical.adapters.postgres.errors import translated
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import job_events, jobs, paused_queues
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.errors import (
@@ -70,29 +69,25 @@ class PostgresJobQueue:
 
     async def enqueue(self, new: Sequence[NewJob]) -> Sequence[Enqueued]:
         left, owners = list(new), dict[JobId, JobId]()
-        with translated():
-            async with self._transactions.connection() as connection:
-                for _ in range(_SOUGHT_AGAIN):
-                    stored = set(await connection.scalars(statement("enqueue_jobs"), self._enqueued(left)))
-                    owners |= {job.id: job.id for job in left if job.id in stored}
-                    left = [job for job in left if job.id not in stored]
-                    if not left:
-                        break
-                    wanted = {
-                        "types": [job.type for job in left],
-                        "unique_keys": [job.unique_key for job in left],
-                    }
-                    rows = await connection.execute(statement("find_open_jobs"), wanted)
-                    found = {(row.type, row.unique_key): JobId(row.id) for row in rows}
-                    owners |= {
-                        job.id: found[job.type, job.unique_key]
-                        for job in left
-                        if (job.type, job.unique_key) in found
-                    }
-                    # one that ended in between has set its key free
-                    left = [job for job in left if job.id not in owners]
-                    if not left:
-                        break
+        for _ in range(_SOUGHT_AGAIN):
+            stored = {row.id for row in await self._transactions.run("enqueue_jobs", self._enqueued(left))}
+            owners |= {job.id: job.id for job in left if job.id in stored}
+            left = [job for job in left if job.id not in stored]
+            if not left:
+                break
+            wanted = {
+                "types": [job.type for job in left],
+                "unique_keys": [job.unique_key for job in left],
+            }
+            rows = await self._transactions.run("find_open_jobs", wanted)
+            found = {(row.type, row.unique_key): JobId(row.id) for row in rows}
+            owners |= {
+                job.id: found[job.type, job.unique_key] for job in left if (job.type, job.unique_key) in found
+            }
+            # one that ended in between has set its key free
+            left = [job for job in left if job.id not in owners]
+            if not left:
+                break
         if left:
             raise StorageUnavailable("the jobs with these unique keys end and begin too fast")
         return [Enqueued(job_id=owners[job.id], duplicate=owners[job.id] != job.id) for job in new]
@@ -146,9 +141,7 @@ class PostgresJobQueue:
         }
         if in_full:
             self._looked[queue] = looked
-        with translated():
-            async with self._transactions.connection() as connection:
-                rows = (await connection.execute(statement("claim_jobs"), parameters)).all()
+        rows = await self._transactions.run("claim_jobs", parameters)
         now, taken = rows[0].now, [row for row in rows if row.id is not None]
         for row in taken:
             if not row.lost:
@@ -163,9 +156,8 @@ class PostgresJobQueue:
 
     async def _next_due(self, queues: Sequence[str]) -> timedelta | None:
         parameters = {"now": self._clock.pinned(), "queues": list(queues)}
-        with translated():
-            async with self._transactions.connection() as connection:
-                wait: timedelta | None = await connection.scalar(statement("next_due_job"), parameters)
+        (row,) = await self._transactions.run("next_due_job", parameters)
+        wait: timedelta | None = row.wait
         return wait
 
     async def renew(self, leases: Sequence[JobLease], *, lease: timedelta) -> Collection[JobId]:
@@ -177,16 +169,12 @@ class PostgresJobQueue:
     async def _of_the_held(
         self, name: str, leases: Sequence[JobLease], parameters: dict[str, object]
     ) -> Collection[JobId]:
-        with translated():
-            async with self._transactions.connection() as connection:
-                return set(await connection.scalars(statement(name), parameters | _held(leases)))
+        return {row.id for row in await self._transactions.run(name, parameters | _held(leases))}
 
     async def save(self, lease: JobLease, checkpoint: Json) -> None:
         parameters = {"id": lease.job_id, "token": lease.token, "checkpoint": _written(checkpoint)}
-        with translated():
-            async with self._transactions.connection() as connection:
-                if not (await connection.execute(statement("save_checkpoint"), parameters)).all():
-                    raise JobLost(lease.job_id)
+        if not await self._transactions.run("save_checkpoint", parameters):
+            raise JobLost(lease.job_id)
 
     async def settle(self, settled: Sequence[SettledJob]) -> Sequence[JobVerdict]:
         # in one order everywhere, so that two batches that share a job do not wait for each other
@@ -194,12 +182,10 @@ class PostgresJobQueue:
         pauses = [(one, one.settlement) for one in ordered if isinstance(one.settlement, Paused)]
         ends = [one for one in ordered if not isinstance(one.settlement, Paused)]
         verdicts: dict[LeaseToken, JobVerdict] = {}
-        with translated():
-            async with self._transactions.connection() as connection:
-                for name, batch in (("settle_jobs", self._ends(ends)), ("pause_jobs", self._pauses(pauses))):
-                    if batch["ids"]:
-                        rows = await connection.execute(statement(name), batch)
-                        verdicts |= {row.token: JobVerdict(row.verdict) for row in rows}
+        for name, batch in (("settle_jobs", self._ends(ends)), ("pause_jobs", self._pauses(pauses))):
+            if batch["ids"]:
+                rows = await self._transactions.run(name, batch)
+                verdicts |= {row.token: JobVerdict(row.verdict) for row in rows}
         return [verdicts[one.lease.token] for one in settled]
 
     def _ends(self, ends: Sequence[SettledJob]) -> dict[str, Any]:
@@ -230,30 +216,28 @@ class PostgresJobQueue:
         }
 
     async def release(self, leases: Sequence[JobLease]) -> None:
-        with translated():
-            async with self._transactions.connection() as connection:
-                await connection.execute(statement("release_jobs"), _held(leases))
+        await self._transactions.run("release_jobs", _held(leases))
         # they lie behind the floors, and are due
         self._floors.clear()
 
     async def answer(self, job_id: JobId, text: str, *, by: str, key: str | None = None) -> None:
-        with translated():
-            async with self._transactions.together() as connection:
-                found = (await connection.execute(statement("lock_job"), {"id": job_id})).one_or_none()
-                if found is None:
-                    raise NotFound("job", job_id)
-                question = _question(found.question)
-                if question is not None:
-                    if key not in {None, question.key}:
-                        raise JobNotWaiting(job_id, found.state, question.key)
-                    text, key = question.check(text), question.key
-                elif key is None or found.state not in _NOT_ASKED_YET or key in (found.answers or {}):
-                    raise JobNotWaiting(job_id, found.state)
-                else:
-                    # any text will do until the question says what it takes
-                    text = Question(key=key, text="").check(text)
-                parameters = {"now": self._clock.pinned(), "id": job_id, "key": key, "text": text, "by": by}
-                await connection.execute(statement("answer_job"), parameters)
+        async with self._transactions.together():
+            rows = await self._transactions.run("lock_job", {"id": job_id})
+            if not rows:
+                raise NotFound("job", job_id)
+            (found,) = rows
+            question = _question(found.question)
+            if question is not None:
+                if key not in {None, question.key}:
+                    raise JobNotWaiting(job_id, found.state, question.key)
+                text, key = question.check(text), question.key
+            elif key is None or found.state not in _NOT_ASKED_YET or key in (found.answers or {}):
+                raise JobNotWaiting(job_id, found.state)
+            else:
+                # any text will do until the question says what it takes
+                text = Question(key=key, text="").check(text)
+            parameters = {"now": self._clock.pinned(), "id": job_id, "key": key, "text": text, "by": by}
+            await self._transactions.run("answer_job", parameters)
 
     async def cancel(self, job_id: JobId) -> None:
         state = await self._change("cancel_job", job_id)
@@ -269,10 +253,10 @@ class PostgresJobQueue:
     async def _change(self, name: str, job_id: JobId) -> str | None:
         """The state that forbids the change, or None where it was made."""
         parameters = {"now": self._clock.pinned(), "id": job_id}
+        if await self._transactions.run(name, parameters):
+            return None
         with translated():
             async with self._transactions.connection() as connection:
-                if (await connection.execute(statement(name), parameters)).all():
-                    return None
                 state = await connection.scalar(select(jobs.c.state).where(jobs.c.id == job_id))
         if state is None:
             raise NotFound("job", job_id)
@@ -285,9 +269,7 @@ class PostgresJobQueue:
                 await connection.execute(row.on_conflict_do_nothing())
 
     async def resume_queue(self, queue: str) -> None:
-        with translated():
-            async with self._transactions.connection() as connection:
-                await connection.execute(statement("resume_queue"), {"queue": queue})
+        await self._transactions.run("resume_queue", {"queue": queue})
 
 
 class PostgresJobHistory:
@@ -324,10 +306,7 @@ class PostgresJobHistory:
             "live_within": LIVE_WITHIN,
             "at_most": COUNTED_AT_MOST,
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                rows = await connection.execute(statement("list_queues"), parameters)
-                return [QueueView(**row) for row in rows.mappings()]
+        return [QueueView(**row._asdict()) for row in await self._transactions.run("list_queues", parameters)]
 
 
 _NOT_ASKED_YET = frozenset({JobState.PENDING, JobState.PROCESSING})

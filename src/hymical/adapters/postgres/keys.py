@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy import DateTime, func, literal, select, update
 
 from hymical.adapters.postgres.errors import translated
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import keys
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.errors import NotFound
@@ -34,9 +33,9 @@ class PostgresKeyRepository:
             "expires_after": after,
             "expires_at": None if after is not None else key.expires,
         }
-        with translated({"keys_expires_later": already_expired()}):
-            async with self._transactions.connection() as connection:
-                return _key((await connection.execute(statement("add_key"), parameters)).mappings().one())
+        too_late = {"keys_expires_later": already_expired()}
+        (row,) = await self._transactions.run("add_key", parameters, constraints=too_late)
+        return _key(row._asdict())
 
     async def find(self, digest: bytes) -> FoundKey | None:
         now = func.coalesce(literal(self._clock.pinned(), DateTime(timezone=True)), func.clock_timestamp())
@@ -72,10 +71,8 @@ class PostgresKeyWarnings:
 
     async def take(self) -> ExpiringKeys:
         parameters = {"now": self._clock.pinned(), "days": list(WARNED_BEFORE)}
-        with translated():
-            async with self._transactions.connection() as connection:
-                rows = (await connection.execute(statement("take_key_warnings"), parameters)).mappings().all()
-        return ExpiringKeys(keys=[_key(row) for row in rows if row["id"] is not None], now=rows[0]["now"])
+        rows = await self._transactions.run("take_key_warnings", parameters)
+        return ExpiringKeys(keys=[_key(row._asdict()) for row in rows if row.id is not None], now=rows[0].now)
 
 
 def _key(row: Mapping[Any, Any]) -> Key:

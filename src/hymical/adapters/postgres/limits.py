@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from hymical.adapters.postgres.errors import translated
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.limits import Standing, standing
 from hymical.ports.clock import Clock
@@ -47,13 +45,10 @@ class PostgresRateLimiter:
             "of_forms": [None if one.form is None else one.form.key for one in asked],
             "forgotten_after": _FORGOTTEN_AFTER,
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                found = await connection.execute(statement("spend_limits"), parameters)
-                spent = {
-                    bytes(row["key"]): _Spent(now=row["now"], tat=row["tat"], granted=row["granted"])
-                    for row in found.mappings()
-                }
+        spent = {
+            bytes(row.key): _Spent(now=row.now, tat=row.tat, granted=row.granted)
+            for row in await self._transactions.run("spend_limits", parameters)
+        }
         return [_decision(one, spent) for one in asked]
 
 

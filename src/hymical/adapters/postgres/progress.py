@@ -10,7 +10,6 @@ from sqlalchemy import select
 
 from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.listening import listening
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import job_events
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.errors import JobLost
@@ -50,11 +49,8 @@ class PostgresProgressBus:
             "statuses": [event.status.value for event in events],
             "messages": [None if event.message is None else json.dumps(event.message) for event in events],
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                published = await connection.execute(statement("publish_events"), parameters)
-                if published.first() is None:
-                    raise JobLost(lease.job_id)
+        if not await self._transactions.run("publish_events", parameters):
+            raise JobLost(lease.job_id)
 
     async def since(self, job_id: JobId, number: int, *, limit: int = PAGE) -> Sequence[RecordedEvent]:
         query = (

@@ -3,10 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Row
-
-from hymical.adapters.postgres.errors import translated
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.retention import Kind
 from hymical.ports.clock import Clock
@@ -22,18 +18,15 @@ class PostgresHistorySweep:
         parameters = {"now": self._clock.pinned(), "age": age, "behind": behind, "looks": looks}
         if kind is Kind.SUBMISSIONS:
             return await self._sweep_submissions(parameters)
-        with translated():
-            async with self._transactions.connection() as connection:
-                row = (await connection.execute(statement(f"sweep_{kind}"), parameters)).one()
+        (row,) = await self._transactions.run(f"sweep_{kind}", parameters)
         return SweptBatch(removed=row.removed, end=_end(row))
 
     async def _sweep_submissions(self, parameters: dict[str, Any]) -> SweptBatch:
-        with translated():
-            async with self._transactions.together() as connection:
-                row = (await connection.execute(statement("look_for_old_submissions"), parameters)).one()
-                removed = await connection.scalar(statement("sweep_submissions"), {"ids": row.ids})
-        return SweptBatch(removed=removed or 0, end=_end(row))
+        async with self._transactions.together():
+            (row,) = await self._transactions.run("look_for_old_submissions", parameters)
+            (swept,) = await self._transactions.run("sweep_submissions", {"ids": row.ids})
+        return SweptBatch(removed=swept.removed, end=_end(row))
 
 
-def _end(row: Row[*tuple[Any, ...]]) -> str | None:
+def _end(row: Any) -> str | None:  # noqa: ANN401  the columns of a sweep
     return str(row.last) if row.goes_on else None

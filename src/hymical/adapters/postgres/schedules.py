@@ -8,7 +8,6 @@ from sqlalchemy import func
 from sqlalchemy.dialects.postgresql import insert
 
 from hymical.adapters.postgres.errors import translated
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import schedules
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.ids import JobId
@@ -22,19 +21,15 @@ class PostgresScheduleLedger:
         self._clock = clock
 
     async def standings(self) -> Standings:
-        with translated():
-            async with self._transactions.connection() as connection:
-                found = await connection.execute(statement("read_standings"), {"now": self._clock.pinned()})
-                rows = found.mappings().all()
+        found = await self._transactions.run("read_standings", {"now": self._clock.pinned()})
+        rows = [row._asdict() for row in found]
         return Standings(
             now=rows[0]["now"], of={row["name"]: _standing(row) for row in rows if row["name"] is not None}
         )
 
     async def register(self, names: Collection[str]) -> None:
         parameters = {"now": self._clock.pinned(), "names": sorted(names)}
-        with translated():
-            async with self._transactions.connection() as connection:
-                await connection.execute(statement("register_schedules"), parameters)
+        await self._transactions.run("register_schedules", parameters)
 
     async def record(
         self, name: str, ticks: Mapping[datetime, JobId], *, through: datetime
@@ -47,15 +42,11 @@ class PostgresScheduleLedger:
             "through": through,
             "kept": KEPT_TICKS,
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                return set(await connection.scalars(statement("record_ticks"), parameters))
+        return {row.job_id for row in await self._transactions.run("record_ticks", parameters)}
 
     async def record_by_hand(self, name: str, job_id: JobId) -> None:
         parameters = {"now": self._clock.pinned(), "name": name, "job_id": job_id}
-        with translated():
-            async with self._transactions.connection() as connection:
-                await connection.execute(statement("record_run_by_hand"), parameters)
+        await self._transactions.run("record_run_by_hand", parameters)
 
     async def pause(self, name: str) -> None:
         now = self._clock.pinned() or func.clock_timestamp()

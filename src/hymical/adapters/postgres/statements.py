@@ -1,12 +1,27 @@
 """Queue statements, one `.sql` file each."""
 
+import re
 from functools import cache
 from importlib.resources import files
 
 from sqlalchemy import TextClause, text
 
+_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+
 
 @cache
 def statement(name: str) -> TextClause:
     """The statement in `sql/{name}.sql`, with `:name` parameters."""
-    return text(files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8"))
+    return text(_text_of(name))
+
+
+@cache
+def driver_statement(name: str) -> str:
+    """The same as the driver takes it: with `%(name)s`, and without its comments."""
+    plain = _COMMENT.sub("", _text_of(name)).replace("%", "%%")
+    return _PARAMETER.sub(r"%(\1)s", plain)
+
+
+def _text_of(name: str) -> str:
+    return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")

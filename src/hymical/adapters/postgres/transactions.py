@@ -1,14 +1,21 @@
-"""The engine, and the transaction that the calls of one block share."""
+"""The engine, the transaction that the calls of one block share, and the statements that run in it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from time import monotonic
+from typing import Any
 
+import psycopg
+from psycopg.rows import namedtuple_row
+from sqlalchemy import event
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from hymical.adapters.postgres.errors import translated
-from hymical.domain.errors import StorageUnavailable
+from hymical.adapters.postgres.statements import driver_statement
+from hymical.domain.errors import HymicalError, StorageUnavailable
 
 # Every statement looks up a few rows by an index. Statistics must not talk the planner out of that: those of a table
 # that has just begun to grow say that it is empty, and a plan made then stays for as long as they do.
@@ -45,6 +52,9 @@ class PostgresTransactions:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._broke_at = 0.0
+        event.listen(engine.sync_engine, "connect", _note_its_age)
+        event.listen(engine.sync_engine, "checkout", self._refuse_older_than_the_break)
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._open: ContextVar[AsyncConnection | None] = ContextVar("open_transaction", default=None)
 
@@ -89,3 +99,42 @@ class PostgresTransactions:
             return
         async with self._single.connect() as connection:
             yield connection
+
+    async def run(
+        self,
+        name: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        constraints: Mapping[str, HymicalError] | None = None,
+    ) -> list[Any]:
+        """Carries out `sql/{name}.sql` in the open transaction, or by itself; its rows have columns as attributes.
+
+        By the driver's own calls: SQLAlchemy's cost several times what the statement does (docs/decisions/0013).
+        `constraints` says what the violation of a constraint means, by its name.
+
+        Raises:
+            StorageUnavailable: the database did not answer, or broke off.
+        """
+        with translated(constraints):
+            async with self.connection() as connection:
+                shared = connection.sync_connection
+                assert shared is not None  # noqa: S101  it is connected
+                driver: psycopg.AsyncConnection[Any] = shared.connection.driver_connection  # type: ignore[assignment]
+                try:
+                    cursor = driver.cursor(row_factory=namedtuple_row)
+                    await cursor.execute(driver_statement(name).encode(), parameters)
+                    return await cursor.fetchall() if cursor.description else []
+                except psycopg.Error:
+                    if driver.closed:
+                        # whatever was connected before is as dead, and would only fail in its turn
+                        self._broke_at = monotonic()
+                        await connection.invalidate()
+                    raise
+
+    def _refuse_older_than_the_break(self, _driver: object, record: Any, _proxy: object) -> None:  # noqa: ANN401
+        if record.info["connected_at"] < self._broke_at:
+            raise DisconnectionError
+
+
+def _note_its_age(_driver: object, record: Any) -> None:  # noqa: ANN401  the pool's own
+    record.info["connected_at"] = monotonic()

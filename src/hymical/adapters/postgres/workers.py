@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy import delete
 
 from hymical.adapters.postgres.errors import translated
-from hymical.adapters.postgres.statements import statement
 from hymical.adapters.postgres.tables import workers
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.ids import WorkerId
@@ -32,9 +31,7 @@ class PostgresWorkerRegistry:
             "queues": list(presence.queues),
             "forgotten_after": timedelta(hours=1),
         }
-        with translated():
-            async with self._transactions.connection() as connection:
-                await connection.execute(statement("report_worker"), parameters)
+        await self._transactions.run("report_worker", parameters)
 
     async def leave(self, worker_id: WorkerId) -> None:
         with translated():
@@ -43,10 +40,7 @@ class PostgresWorkerRegistry:
 
     async def all(self) -> Sequence[WorkerView]:
         parameters = {"now": self._clock.pinned(), "live_within": LIVE_WITHIN}
-        with translated():
-            async with self._transactions.connection() as connection:
-                found = await connection.execute(statement("list_workers"), parameters)
-                return [_view(row) for row in found.mappings()]
+        return [_view(row._asdict()) for row in await self._transactions.run("list_workers", parameters)]
 
 
 def _view(row: Mapping[Any, Any]) -> WorkerView:

@@ -17,6 +17,6 @@ WITH answered AS (
     RETURNING jobs.id, jobs.queue, jobs.state, jobs.event_count
 )
 SELECT
-    CASE WHEN answered.state = 'pending' THEN pg_notify('hymical_jobs', answered.queue) END,
-    CASE WHEN answered.event_count > 0 THEN pg_notify('hymical_job_events', answered.id) END
+    CASE WHEN answered.state = 'pending' THEN pg_notify('hymical_jobs', answered.queue) END AS woken,
+    CASE WHEN answered.event_count > 0 THEN pg_notify('hymical_job_events', answered.id) END AS nudged
 FROM answered

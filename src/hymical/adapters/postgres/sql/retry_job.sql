@@ -12,6 +12,6 @@ WITH retried AS (
     RETURNING jobs.id, jobs.queue, jobs.event_count
 )
 SELECT
-    pg_notify('hymical_jobs', retried.queue),
-    CASE WHEN retried.event_count > 0 THEN pg_notify('hymical_job_events', retried.id) END
+    pg_notify('hymical_jobs', retried.queue) AS woken,
+    CASE WHEN retried.event_count > 0 THEN pg_notify('hymical_job_events', retried.id) END AS nudged
 FROM retried

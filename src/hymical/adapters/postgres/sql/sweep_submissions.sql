@@ -31,4 +31,4 @@ unsaid AS (
 removed AS (
     DELETE FROM submissions USING old WHERE submissions.id = old.id
 )
-SELECT count(*) FROM old
+SELECT count(*) AS removed FROM old
