@@ -337,8 +337,9 @@ async def plan(database_url: str, name: str, **parameters: object) -> Plan:
     explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement(name).text}")
     try:
         async with engine.connect() as connection:
+            await connection.exec_driver_sql("BEGIN")
             found = await connection.scalar(explain, {"now": START + timedelta(days=1), **parameters})
-            await connection.rollback()
+            await connection.exec_driver_sql("ROLLBACK")
     finally:
         await engine.dispose()
     top = found[0]["Plan"]

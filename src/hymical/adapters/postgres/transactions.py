@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import namedtuple_row
 from sqlalchemy import event
 from sqlalchemy.engine import make_url
@@ -37,6 +38,9 @@ def create_engine(database_url: str, *, application_name: str, pool_size: int) -
         max_overflow=0,
         pool_timeout=10,
         pool_pre_ping=False,
+        # transactions are begun and ended by the driver's own calls: nothing is open when a connection goes back
+        isolation_level="AUTOCOMMIT",
+        pool_reset_on_return=None,
         hide_parameters=True,
         connect_args={
             "application_name": application_name,
@@ -55,7 +59,6 @@ class PostgresTransactions:
         self._broke_at = 0.0
         event.listen(engine.sync_engine, "connect", _note_its_age)
         event.listen(engine.sync_engine, "checkout", self._refuse_older_than_the_break)
-        self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._open: ContextVar[AsyncConnection | None] = ContextVar("open_transaction", default=None)
 
     @asynccontextmanager
@@ -65,7 +68,7 @@ class PostgresTransactions:
         inside: BaseException | None = None
         try:
             with translated():
-                async with self._engine.begin() as connection:
+                async with self._out_of_the_pool() as connection, _driver_of(connection).transaction():
                     token = self._open.set(connection)
                     try:
                         yield
@@ -97,7 +100,7 @@ class PostgresTransactions:
         if connection is not None:
             yield connection
             return
-        async with self._single.connect() as connection:
+        async with self._out_of_the_pool() as connection:
             yield connection
 
     async def run(
@@ -117,19 +120,26 @@ class PostgresTransactions:
         """
         with translated(constraints):
             async with self.connection() as connection:
-                shared = connection.sync_connection
-                assert shared is not None  # noqa: S101  it is connected
-                driver: psycopg.AsyncConnection[Any] = shared.connection.driver_connection  # type: ignore[assignment]
-                try:
-                    cursor = driver.cursor(row_factory=namedtuple_row)
-                    await cursor.execute(driver_statement(name).encode(), parameters)
-                    return await cursor.fetchall() if cursor.description else []
-                except psycopg.Error:
-                    if driver.closed:
-                        # whatever was connected before is as dead, and would only fail in its turn
-                        self._broke_at = monotonic()
-                        await connection.invalidate()
-                    raise
+                cursor = _driver_of(connection).cursor(row_factory=namedtuple_row)
+                await cursor.execute(driver_statement(name).encode(), parameters)
+                return await cursor.fetchall() if cursor.description else []
+
+    @asynccontextmanager
+    async def _out_of_the_pool(self) -> AsyncIterator[AsyncConnection]:
+        """One that goes back as it was, or not at all."""
+        async with self._engine.connect() as connection:
+            driver = _driver_of(connection)
+            try:
+                yield connection
+            finally:
+                if driver.closed:
+                    # whatever was connected before is as dead, and would only fail in its turn
+                    self._broke_at = monotonic()
+                if (
+                    not connection.invalidated
+                    and driver.info.transaction_status is not TransactionStatus.IDLE
+                ):
+                    await connection.invalidate()
 
     def _refuse_older_than_the_break(self, _driver: object, record: Any, _proxy: object) -> None:  # noqa: ANN401
         if record.info["connected_at"] < self._broke_at:
@@ -138,3 +148,10 @@ class PostgresTransactions:
 
 def _note_its_age(_driver: object, record: Any) -> None:  # noqa: ANN401  the pool's own
     record.info["connected_at"] = monotonic()
+
+
+def _driver_of(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
+    shared = connection.sync_connection
+    assert shared is not None  # noqa: S101  it is connected
+    driver: psycopg.AsyncConnection[Any] = shared.connection.driver_connection  # type: ignore[assignment]
+    return driver
