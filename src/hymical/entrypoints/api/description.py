@@ -85,6 +85,11 @@ _IDEMPOTENCY_KEY = Parameter(
     description="Makes the post safe to repeat: 1 to 255 visible ASCII characters, scoped to the form.",
     schema=_TEXT,
 )
+_PATTERNS = {
+    "form_id": "^[a-z0-9_-]{3,64}$",
+    # of a queue or a schedule
+    "name": "^[a-z][a-z0-9_.-]{0,62}$",
+}
 _LIMIT_HEADERS = {
     "RateLimit-Limit": "How many posts at once; absent, like the others, where nothing limits.",
     "RateLimit-Remaining": "How many of them are left.",
@@ -116,9 +121,7 @@ def complete(document: OpenAPI) -> None:
 def _describe_ids(operation: Operation) -> None:
     for one in operation.parameters or ():
         if isinstance(one, Parameter) and one.param_in == "path" and isinstance(one.schema, Schema):
-            one.schema = replace(
-                one.schema, pattern="^[a-z0-9_-]{3,64}$" if one.name == "form_id" else "^[a-z0-9_-]{1,64}$"
-            )
+            one.schema = replace(one.schema, pattern=_PATTERNS.get(one.name, "^[a-z0-9_-]{1,64}$"))
 
 
 def _stream(document: OpenAPI) -> None:
