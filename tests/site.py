@@ -298,11 +298,11 @@ class Site:
 
 
 def run_hymical(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """A command, to its end, with nothing of `FORMS_` but what is given."""
+    """A command, to its end, with nothing of `FORMS_` but what is given, nor of a checkout's own .env."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("FORMS_")}
     return subprocess.run(
         [sys.executable, "-m", "hymical", *arguments],
-        env=inherited | environment,
+        env=inherited | {"FORMS_ENV_FILE": os.devnull} | environment,
         capture_output=True,
         text=True,
         check=False,

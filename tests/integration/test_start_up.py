@@ -127,7 +127,12 @@ def test_impossible_settings_are_all_listed_at_once(command: tuple[str, ...]) ->
 
 @each_command
 def test_no_settings_at_all(command: tuple[str, ...]) -> None:
-    refuses(run_hymical(*command, environment={}), said="hymical: FORMS_DATABASE_URL is not set.\n", code=2)
+    refuses(
+        run_hymical(*command, environment={}),
+        said="hymical: FORMS_DATABASE_URL is not set: it names the database,"
+        " such as postgresql://user:password@host/database.\n",
+        code=2,
+    )
 
 
 @pytest.mark.parametrize(

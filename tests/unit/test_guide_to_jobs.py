@@ -12,7 +12,6 @@ import pytest
 
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.jobs.registry import RegisteredHandlers, discover
-from tests.clocks import START
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "jobs.md"
 
@@ -25,10 +24,10 @@ def blocks() -> list[str]:
 @pytest.fixture
 def module(blocks: list[str]) -> Iterator[ModuleType]:
     """The guide's file, as the module that FORMS_JOB_MODULES would name."""
-    made = sys.modules["greetings_of_the_guide"] = ModuleType("greetings_of_the_guide")
+    made = sys.modules["greetings"] = ModuleType("greetings")
     exec(blocks[0], made.__dict__)  # noqa: S102  the project's own words
     yield made
-    del sys.modules["greetings_of_the_guide"]
+    del sys.modules["greetings"]
 
 
 def test_its_file_is_found_and_can_be_run_with_what_the_container_holds(module: ModuleType) -> None:
@@ -39,8 +38,9 @@ def test_its_file_is_found_and_can_be_run_with_what_the_container_holds(module: 
     assert RegisteredHandlers(registry, providers).find("greet_form") is not None
 
 
-async def test_its_test_passes(module: ModuleType, blocks: list[str]) -> None:
-    names: dict[str, Any] = dict(module.__dict__) | {"NOW": START}
+@pytest.mark.usefixtures("module")
+async def test_its_test_passes_with_what_it_imports(blocks: list[str]) -> None:
+    names: dict[str, Any] = {}
     exec(blocks[-1], names)  # noqa: S102  the project's own words
     test: Callable[[], Awaitable[None]] = names["test_a_form_is_greeted_as_it_was_answered"]
 

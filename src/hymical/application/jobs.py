@@ -334,7 +334,10 @@ class ListQueues:
 
 
 def _unknown(job: Job) -> GiveUp:
-    return GiveUp(error=f"this build has no job type {job.type}", reason=JobFailure.UNKNOWN_TYPE)
+    missing = (
+        f"the worker that took it has no job type {job.type}: start it with one that has, then retry the job"
+    )
+    return GiveUp(error=missing, reason=JobFailure.UNKNOWN_TYPE)
 
 
 def _asks(job: Job, question: Question) -> ProgressEvent:

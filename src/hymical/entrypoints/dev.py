@@ -1,6 +1,7 @@
 """`hymical dev`: everything running on one machine until it is interrupted."""
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ import httpx
 
 from hymical.entrypoints.bootstrap.embedded import AlreadyOwned, EmbeddedServerError, embedded_server
 from hymical.entrypoints.jobs.queues import QUEUES
+from hymical.entrypoints.jobs.registry import JobTypesInvalid, discover
 from hymical.entrypoints.local import LocalSite, created, local_site
 from hymical.entrypoints.processes import ProcessEnded
 from hymical.entrypoints.receiver import Received, Receiver, receiving
@@ -21,10 +23,18 @@ from hymical.entrypoints.up import SCHEDULES, jobs, show
 
 _FORM = "contact"
 _NOTES = "dev.json"
+_JOB_MODULES = "FORMS_JOB_MODULES"
+"""The one setting that is taken over from the environment: a job type that is being written is tried here."""
 
 
 def develop(data: Path, port: int) -> int:
-    """Runs until SIGINT or SIGTERM; the exit code."""
+    """Runs until SIGINT or SIGTERM; the exit code. It is 2 where types of jobs cannot work."""
+    modules = os.environ.get(_JOB_MODULES, "").replace(",", " ").split()
+    try:
+        queues = {*QUEUES, *discover(modules).queues}
+    except JobTypesInvalid as error:
+        print(*(f"hymical: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
+        return 2
     stopped = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -37,7 +47,9 @@ def develop(data: Path, port: int) -> int:
     try:
         with ExitStack() as stack:
             server = stack.enter_context(embedded_server(data / "database"))
-            site = stack.enter_context(local_site(server, (jobs(QUEUES), SCHEDULES), port=port, show=show))
+            site = stack.enter_context(
+                local_site(server, (jobs(queues), SCHEDULES), port=port, show=show, job_modules=modules)
+            )
             receiver = stack.enter_context(
                 receiving(
                     Receiver(_show_webhook, lambda: _page(site.api_url)),

@@ -42,9 +42,16 @@ class LocalSite:
 
 @contextmanager
 def local_site(
-    server: EmbeddedServer, others: Sequence[Role] = (), *, port: int, show: Callable[[str, str], None]
+    server: EmbeddedServer,
+    others: Sequence[Role] = (),
+    *,
+    port: int,
+    show: Callable[[str, str], None],
+    job_modules: Sequence[str] = (),
 ) -> Iterator[LocalSite]:
     """Migrates the database, then runs the API, a worker that may call loopback addresses, and the others.
+
+    All of them know the types of jobs and the schedules in `job_modules`.
 
     Raises:
         ProcessEnded: one of them did not start.
@@ -54,6 +61,7 @@ def local_site(
         "FORMS_ENV_FILE": os.devnull,
         "FORMS_DATABASE_URL": server.url(),
         "FORMS_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8 ::1/128",
+        "FORMS_JOB_MODULES": " ".join(job_modules),
     }
     migrate(server.url())
     with ExitStack() as stack:

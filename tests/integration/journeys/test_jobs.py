@@ -129,7 +129,10 @@ async def test_a_type_that_a_build_does_not_know_fails_with_that_reason(site: Si
     site.start_worker("counts", job_modules="")
 
     job = await is_in(site, job_id, "failed")
-    assert (job["failure_reason"], job["error"]) == ("unknown_type", "this build has no job type count")
+    assert job["failure_reason"] == "unknown_type"
+    assert job["error"] == (
+        "the worker that took it has no job type count: start it with one that has, then retry the job"
+    )
 
 
 async def test_a_queue_without_a_worker_waits(site: Site) -> None:

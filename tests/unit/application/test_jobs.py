@@ -185,7 +185,8 @@ async def test_a_database_that_is_away_spends_no_retry(error: Exception) -> None
 
 async def test_an_unknown_type_fails_with_that_reason() -> None:
     assert await Run(type="unheard_of").settlement(hangs) == Failed(
-        reason=JobFailure.UNKNOWN_TYPE, error="this build has no job type unheard_of"
+        reason=JobFailure.UNKNOWN_TYPE,
+        error="the worker that took it has no job type unheard_of: start it with one that has, then retry the job",
     )
 
 

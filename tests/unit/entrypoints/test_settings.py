@@ -291,7 +291,9 @@ def test_a_duration_is_at_most_a_year(written: str) -> None:
 def test_without_a_database_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORMS_DATABASE_URL")
 
-    assert problems_with(monkeypatch) == ["FORMS_DATABASE_URL is not set."]
+    assert problems_with(monkeypatch) == [
+        "FORMS_DATABASE_URL is not set: it names the database, such as postgresql://user:password@host/database."
+    ]
 
 
 def test_every_problem_is_listed_at_once_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,7 +204,7 @@ _TABLE: dict[type[Exception], Callable[[Any], Problem]] = {
         status=422,
         code="invalid_request",
         title="There is no such job type",
-        detail=f"This build knows no job type {error.type!r}.",
+        detail=f"The API knows no job type {error.type!r}; one of your own needs its module in FORMS_JOB_MODULES.",
     ),
     errors.InvalidPayload: lambda error: Problem(
         status=422,

@@ -308,7 +308,7 @@ def _warn_of_unknown_variables() -> None:
 
 
 _WORDS = {
-    "missing": "is not set",
+    "missing": "is not set: it names the database, such as postgresql://user:password@host/database",
     "int_parsing": "must be a whole number",
     "bool_parsing": "must be true or false",
     "greater_than": "must be greater than 0",

@@ -63,7 +63,7 @@ def show(job_id: str, *, as_json: bool) -> None:
             print(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
 
 
-@jobs.command()
+@jobs.command(short_help="List the types of jobs that this build knows.")
 @click.option("--markdown", is_flag=True, help="Print a table, as it stands in the guide.")
 @_as_json
 def types(*, markdown: bool, as_json: bool) -> None:
@@ -102,7 +102,7 @@ def enqueue(type: str, payload: str, unique_key: str | None, *, as_json: bool) -
     _print(with_container(queued), as_json=as_json)
 
 
-@jobs.command()
+@jobs.command(short_help="Print a job's events until it has ended.")
 @_id
 @click.option("--after", default=0, type=click.IntRange(0), help="Only events behind the one of this number.")
 @_as_json
@@ -168,8 +168,12 @@ async def follow(container: "Container", job_id: JobId, *, after: int, as_json: 
 
 
 def tell_end(job: "JobView", *, as_json: bool) -> None:
-    """Prints how a job ended; exits with a code of its own unless it was completed."""
-    print(json.dumps(_ended(job)) if as_json else _line(job))
+    """Prints how a job ended, and its result; exits with a code of its own unless it was completed."""
+    if as_json:
+        print(json.dumps(_ended(job)))
+    else:
+        result = f"  {json.dumps(job.result)}" if job.result is not None else ""
+        print(f"{_line(job)}{result}")
     if job.state is not JobState.COMPLETED:
         raise SystemExit(FAILED)
 
@@ -192,9 +196,9 @@ def _tell(news: "JobNews", *, as_json: bool) -> None:
         if as_json:
             print(json.dumps(shown), flush=True)
         else:
-            message = json.dumps(shown.get("message", {}))
+            message = f"  {json.dumps(shown['message'])}" if "message" in shown else ""
             print(
-                f"{recorded.number}  {shown['at']}  {shown['step']}  {shown['status']}  {message}", flush=True
+                f"{recorded.number}  {shown['at']}  {shown['step']}  {shown['status']}{message}", flush=True
             )
 
 

@@ -108,7 +108,10 @@ def _about_a_job(error: HymicalError) -> str | None:
         case JobNotFailed(state=state):
             return f"the job is {state}; only a failed one can be retried"
         case UnknownJobType(type=name):
-            return f"this build knows no job type {name}"
+            return (
+                f"there is no job type {name}; `hymical jobs types` lists those that are known,"
+                " and FORMS_JOB_MODULES names modules with more"
+            )
         case InvalidPayload(flaw=flaw):
             return f"the payload does not fit the job's type: {flaw}"
         case _:

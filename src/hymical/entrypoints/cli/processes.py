@@ -68,7 +68,7 @@ def worker(queues: tuple[str, ...]) -> None:
     run_or_fail(work(settings, tuple(dict.fromkeys(queues))))
 
 
-@click.command()
+@click.command(short_help="Run one process of each role, for small sites.")
 @_host
 @_port
 def up(host: str, port: int) -> None:

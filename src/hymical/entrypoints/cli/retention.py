@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hymical.entrypoints.bootstrap.container import Container
 
 
-@click.command()
+@click.command(short_help="Remove what is over and old.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def cleanup(*, as_json: bool) -> None:
     """Remove what FORMS_SUBMISSION_RETENTION_DAYS and FORMS_HISTORY_RETENTION_DAYS no longer keep."""

@@ -1,4 +1,4 @@
-"""The queues that ship; `hymical up` and `hymical dev` run a worker of all of them."""
+"""The queues that ship; `hymical up` and `hymical dev` run a worker of them, and of those that types of jobs use."""
 
 from collections.abc import Mapping
 
@@ -9,4 +9,4 @@ QUEUES: Mapping[str, str] = {
     "metrics": "Public metrics, collected over APIs.",
     "scrapes": "Public metrics that stand in web pages: slow, so that they do not sit before those of APIs.",
 }
-"""What each is for, by name. A type of job may name another queue; that one needs a worker of its own."""
+"""What each is for, by name. A type of job may name another queue, which needs a worker too."""
