@@ -12,7 +12,14 @@ def rfc3339(instant: datetime) -> str:
 
 
 def from_rfc3339(text: str) -> datetime:
-    """An instant with its offset, kept to the microsecond. Raises `ValueError`, also for times that never are."""
+    """An instant in UTC, kept to the microsecond.
+
+    Raises `ValueError`, also for times that never are, and for those that are in UTC before the year 1 or after 9999.
+    """
     if _RFC3339.fullmatch(text) is None:
         raise ValueError("must be an RFC 3339 instant with an offset, such as 2026-11-29T12:00:00Z")
-    return datetime.fromisoformat(text.upper())
+    instant = datetime.fromisoformat(text.upper())
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must be within the years 1 to 9999 in UTC") from None

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from hymical.domain.instants import rfc3339
+from hymical.domain.instants import from_rfc3339, rfc3339
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,17 @@ from hymical.domain.instants import rfc3339
 def test_an_instant_is_written_in_utc_with_microseconds(instant: datetime, written: str) -> None:
     assert rfc3339(instant) == written
     assert datetime.fromisoformat(written) == instant
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00"])
+def test_an_instant_that_its_offset_moves_out_of_all_years_is_refused_and_not_stored_unreadably(
+    text: str,
+) -> None:
+    with pytest.raises(ValueError, match="years 1 to 9999"):
+        from_rfc3339(text)
+
+
+def test_an_offset_that_databases_do_not_know_is_read_all_the_same() -> None:
+    read = from_rfc3339("2026-01-02T00:00:00+23:59")
+
+    assert (read, read.tzinfo) == (datetime(2026, 1, 1, 0, 1, tzinfo=UTC), UTC)
