@@ -9,9 +9,9 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from hymical.domain.ids import JobId, LeaseToken
-from hymical.domain.jobs import Answer, Ending, Job, Json
+from hymical.domain.jobs import Answer, Ending, Job, Json, check_json
 from hymical.domain.leases import JobLease
-from hymical.domain.progress import ProgressEvent, StepStatus
+from hymical.domain.progress import ProgressEvent, StepStatus, checked
 from hymical.entrypoints.jobs.registry import JobDefinition
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ class JobRun:
 
 @dataclass(slots=True, kw_only=True)
 class RecordingContext:
-    """The port `JobContext`: keeps what a handler publishes and saves, and refuses what is no JSON."""
+    """The port `JobContext`: keeps what a handler publishes and saves, and refuses what a worker's would."""
 
     job: Job
     now: datetime = _NOW
@@ -36,11 +36,12 @@ class RecordingContext:
     checkpoint: Json | None = None
 
     async def publish(self, step: str, status: StepStatus, message: Json | None = None) -> None:
-        json.dumps(message, allow_nan=False)
-        self.events.append(ProgressEvent(job_id=self.job.id, step=step, status=status, message=message))
+        event = ProgressEvent(job_id=self.job.id, step=step, status=status, message=message)
+        self.events.append(checked(event))
 
     async def save(self, checkpoint: Json) -> None:
-        self.checkpoint = json.loads(json.dumps(checkpoint, allow_nan=False))
+        check_json("checkpoint", checkpoint)
+        self.checkpoint = json.loads(json.dumps(checkpoint))
 
 
 async def run_job(

@@ -6,7 +6,7 @@ import pytest
 
 from hymical.adapters.memory.store import MemoryStore
 from hymical.adapters.memory.transactions import MemoryTransactions
-from hymical.domain.errors import InvalidPayload
+from hymical.domain.errors import InvalidPayload, InvalidValue
 from hymical.domain.jobs import AskHuman, Ending, Finished, GiveUp, Json
 from hymical.domain.progress import StepStatus
 from hymical.entrypoints.jobs.registry import job
@@ -72,7 +72,7 @@ async def test_what_is_no_json_is_refused_as_a_database_would() -> None:
         return Finished(result=kept)
 
     for handler in (saves, publishes, returns):
-        with pytest.raises(TypeError, match="JSON"):
+        with pytest.raises(InvalidValue, match="JSON"):
             await run_job(handler, Nothing())
 
 

@@ -21,11 +21,12 @@ from hymical.domain.jobs import (
     Question,
     RetryLater,
     SubjectGone,
+    check_json,
     lost_for_good,
     settle,
 )
 from hymical.domain.leases import JobLease
-from hymical.domain.progress import ProgressEvent, StepStatus
+from hymical.domain.progress import ProgressEvent, StepStatus, checked
 from hymical.domain.retries import wait_after_fault
 from hymical.ports.clock import Clock
 from hymical.ports.ids import Ids
@@ -138,9 +139,10 @@ class LeasedContext:
 
     async def publish(self, step: str, status: StepStatus, message: Json | None = None) -> None:
         event = ProgressEvent(job_id=self.job.id, step=step, status=status, message=message)
-        await self.progress.publish(self.job.lease, [event])
+        await self.progress.publish(self.job.lease, [checked(event)])
 
     async def save(self, checkpoint: Json) -> None:
+        check_json("checkpoint", checkpoint)
         await self.queue.save(self.job.lease, checkpoint)
 
 
@@ -168,27 +170,33 @@ class RunJob:
             clock=self.clock,
         )
         runnable = self.handlers.find(job.type)
-        ending = _unknown(job) if runnable is None else await self._ending(runnable, context)
-        if ending is None:
-            _log.info("job %s (%s) was taken away while it ran", job.id, job.type)
-            return None
-        _say(job, ending)
-        event = _asks(job, ending.question) if isinstance(ending, AskHuman) else None
-        settlement = settle(job, ending, self.ids.dice())
-        return SettledJob(lease=job.lease, settlement=settlement, event=event)
+        return self._settled(job, _unknown(job)) if runnable is None else await self._run(runnable, context)
 
-    async def _ending(self, runnable: RunnableJob, context: LeasedContext) -> Ending | Errored | None:
+    async def _run(self, runnable: RunnableJob, context: LeasedContext) -> SettledJob | None:
+        job = context.job
         limit = asyncio.timeout(None if runnable.timeout is None else runnable.timeout.total_seconds())
         try:
             async with limit:
                 ending = await runnable.handler(context)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            # a handler may fail in any way, and none of it is to end its worker
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            return self._settled(job, ending)
+        except BaseException as error:
+            # a handler may fail in any way, also by what it returns, and none of it is to end its worker
+            if isinstance(error, GeneratorExit) or (
+                isinstance(error, asyncio.CancelledError) and _is_cancelled()
+            ):
                 raise
             late = TimeoutError(f"it took longer than {runnable.timeout}") if limit.expired() else None
-            return self._after(late or error, context.job)
-        return ending
+            failure = self._after(late or error, job)
+        if failure is None:
+            _log.info("job %s (%s) was taken away while it ran", job.id, job.type)
+            return None
+        return self._settled(job, failure)
+
+    def _settled(self, job: Job, ending: Ending | Errored) -> SettledJob:
+        event = _asks(job, ending.question) if isinstance(ending, AskHuman) else None
+        settlement = settle(job, ending, self.ids.dice())
+        _say(job, ending)
+        return SettledJob(lease=job.lease, settlement=settlement, event=event)
 
     def _after(self, error: BaseException, job: Job) -> Ending | Errored | None:
         if _holds(error, JobLost):
@@ -199,7 +207,7 @@ class RunJob:
         if isinstance(error, InvalidPayload):
             return GiveUp(error=f"its payload does not fit: {error.flaw}", reason=JobFailure.INVALID_PAYLOAD)
         _log.warning("job %s (%s) failed in its run %d", job.id, job.type, job.claim_count, exc_info=error)
-        return Errored(error=f"{type(error).__name__}: {error}")
+        return Errored(error=_words(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,7 +350,7 @@ def _unknown(job: Job) -> GiveUp:
 
 def _asks(job: Job, question: Question) -> ProgressEvent:
     message = {"question": question.text, "choices": list(question.choices)}
-    return ProgressEvent(job_id=job.id, step=question.key, status=StepStatus.PAUSED, message=message)
+    return checked(ProgressEvent(job_id=job.id, step=question.key, status=StepStatus.PAUSED, message=message))
 
 
 def _is_cancelled() -> bool:
@@ -353,7 +361,17 @@ def _is_cancelled() -> bool:
 
 def _holds(error: BaseException, kind: type[Exception]) -> bool:
     """Whether it is of that kind, or a task group's with one of that kind in it."""
-    return isinstance(error, kind) or (isinstance(error, ExceptionGroup) and error.subgroup(kind) is not None)
+    return isinstance(error, kind) or (
+        isinstance(error, BaseExceptionGroup) and error.subgroup(kind) is not None
+    )
+
+
+def _words(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # noqa: BLE001  what it is does not matter: an exception may fail to say what it is
+        return name
 
 
 def _say(job: Job, ending: Ending | Errored) -> None:

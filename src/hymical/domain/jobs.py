@@ -6,6 +6,7 @@ pending ──claim──▶ processing ──▶ completed
    └──retry by hand── failed          any of pending, processing, paused ──cancel──▶ cancelled
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,13 +26,42 @@ MAX_LOST_IN_A_ROW = 5
 """A job whose worker was lost that often in a row ends, so that one that kills its worker cannot loop."""
 
 LONGEST_ERROR = 2_000
-LONGEST_ANSWER = 10_000
+LONGEST_ANSWER = LONGEST_QUESTION = 10_000
+LONGEST_UNIQUE_KEY = 600
+LONGEST_WAIT = timedelta(days=3_650)
+LARGEST_JSON = 4_194_304
+"""Bytes of a payload, a checkpoint or a result; what is larger belongs into a table of its own."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 
 
 def is_name(text: str) -> bool:
     """Whether a queue, a type or a question can be called that."""
     return _NAME.fullmatch(text) is not None
+
+
+def check_text(field: str, text: str, *, longest: int) -> None:
+    """Raises `InvalidValue` for one that is empty or too long, or that not every database can store."""
+    if not text.strip() or len(text) > longest or _plain(text) != text:
+        rule = f"must be a text of 1 to {longest} characters, without NUL and lone surrogates"
+        raise InvalidValue(field, rule)
+
+
+def check_json(field: str, value: object, *, largest: int = LARGEST_JSON) -> None:
+    """Raises `InvalidValue` for what is no object of JSON, or takes more than `largest` bytes in UTF-8."""
+    if not isinstance(value, Mapping):
+        raise InvalidValue(field, f"must be an object of JSON, not {type(value).__name__}")
+    try:
+        size = len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValue(field, f"must be JSON: {error}") from None
+    if size > largest:
+        raise InvalidValue(field, f"must be at most {largest} bytes of JSON, not {size}")
+
+
+def _check_wait(field: str, wait: timedelta) -> None:
+    if wait > LONGEST_WAIT:
+        raise InvalidValue(field, f"must be at most {LONGEST_WAIT.days} days")
 
 
 class JobState(StrEnum):
@@ -74,7 +104,8 @@ class Question:
     pause, `default` is the answer.
 
     Raises:
-        InvalidValue: a deadline without a default, or a default that is none of the choices.
+        InvalidValue: a deadline without a default, a default that is none of the choices, a text that cannot be
+            stored, or a deadline in more than `LONGEST_WAIT`.
     """
 
     key: str
@@ -88,6 +119,10 @@ class Question:
             raise InvalidValue("key", "must be a name of at most 63 of a-z, 0-9, _, . and -")
         if (self.deadline is None) != (self.default is None):
             raise InvalidValue("deadline", "needs a default answer, and a default answer needs a deadline")
+        for field_, text in (("text", self.text), *(("choices", choice) for choice in self.choices)):
+            check_text(field_, text, longest=LONGEST_QUESTION)
+        if self.deadline is not None:
+            _check_wait("deadline", self.deadline)
         if self.default is not None:
             self.check(self.default)
 
@@ -95,9 +130,7 @@ class Question:
         """The answer as it is to be stored. Raises `InvalidValue` for one that does not fit."""
         if self.choices and text not in self.choices:
             raise InvalidValue("answer", f"must be one of: {', '.join(self.choices)}")
-        if not text.strip() or len(text) > LONGEST_ANSWER or _plain(text) != text:
-            rule = f"must be a text of 1 to {LONGEST_ANSWER} characters, without NUL and lone surrogates"
-            raise InvalidValue("answer", rule)
+        check_text("answer", text, longest=LONGEST_ANSWER)
         return text
 
 
@@ -168,9 +201,17 @@ class JobCatalog:
         unique_key: str | None = None,
         priority: Priority | None = None,
     ) -> NewJob:
-        """A new job of a type, on that type's queue. Raises `UnknownJobType`."""
+        """A new job of a type, on that type's queue.
+
+        Raises:
+            UnknownJobType: there is no such type.
+            InvalidValue: the payload or the unique key cannot be stored.
+        """
         if name not in self.types:
             raise UnknownJobType(name)
+        check_json("payload", payload)
+        if unique_key is not None:
+            check_text("unique_key", unique_key, longest=LONGEST_UNIQUE_KEY)
         kind = self.types[name]
         return NewJob(
             id=id,
@@ -210,17 +251,28 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The work is done; `result` is kept for whoever asks."""
+    """The work is done; `result` is kept for whoever asks. Raises `InvalidValue`: it cannot be kept."""
 
     result: Json | None = None
+
+    def __post_init__(self) -> None:
+        if self.result is not None:
+            check_json("result", self.result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLater:
-    """Not now: run again once `after` has passed, without spending a retry."""
+    """Not now: run again once `after` has passed, without spending a retry.
+
+    Raises:
+        InvalidValue: that is longer than `LONGEST_WAIT`.
+    """
 
     after: timedelta
     why: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_wait("after", self.after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +351,7 @@ def settle(job: Job, ending: Ending | Errored, dice: float) -> Settlement:
         case Finished(result=result):
             return Completed(result=result)
         case SubjectGone(what=what):
-            return Completed(result={"gone": what})
+            return Completed(result={"gone": _told(what)})
         case RetryLater(after=after, why=why):
             return Later(delay=max(after, timedelta(0)), spends=False, error=why and _told(why))
         case GiveUp(error=error, reason=reason):

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from hymical.application.jobs import ClaimJobs, EnqueueJob, JobClaim, RunJob, SettleJobs
-from hymical.domain.errors import InvalidPayload, StorageUnavailable, UnknownJobType
+from hymical.domain.errors import InvalidPayload, InvalidValue, StorageUnavailable, UnknownJobType
 from hymical.domain.jobs import (
     MAX_LOST_IN_A_ROW,
     AskHuman,
@@ -140,13 +141,70 @@ async def test_the_last_exception_fails_the_job() -> None:
     )
 
 
-@pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError("of another task")])
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+class Fatal(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(1),
+        KeyboardInterrupt(),
+        asyncio.CancelledError("of another task"),
+        Fatal(),
+        BaseExceptionGroup("of a task group", [Fatal()]),
+        Unspeakable(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 async def test_a_handler_that_would_end_its_worker_has_only_failed(error: BaseException) -> None:
     settlement = await Run().settlement(raises(error))
 
     assert isinstance(settlement, Later)
     assert settlement.error is not None
     assert settlement.error.startswith(type(error).__name__)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        lambda: GiveUp(error=ValueError("no text")),  # type: ignore[arg-type]  # as careless handlers do
+        lambda: SubjectGone(what=7),  # type: ignore[arg-type]
+        lambda: RetryLater(after=5),  # type: ignore[arg-type]
+        lambda: Finished(result=[1]),  # type: ignore[arg-type]
+        lambda: AskHuman(question=None),  # type: ignore[arg-type]
+        lambda: AskHuman(question=a_question(choices=tuple(f"{one:02}" + "x" * 9_000 for one in range(20)))),
+    ],
+)
+async def test_an_ending_that_cannot_be_written_is_an_error_of_its_handler_and_no_lost_worker(
+    ending: Callable[[], Ending],
+) -> None:
+    async def handler(context: JobContext) -> Ending:
+        return ending()
+
+    settlement = await Run(max_retries=0).settlement(handler)
+
+    assert isinstance(settlement, Failed)
+    assert settlement.reason is JobFailure.EXHAUSTED
+
+
+async def test_what_could_not_be_shown_again_is_neither_published_nor_saved() -> None:
+    run, endless = Run(), {"a": float("inf")}
+
+    async def handler(context: JobContext) -> Ending:
+        with pytest.raises(InvalidValue):
+            await context.publish("work", StepStatus.PROGRESS, endless)
+        with pytest.raises(InvalidValue):
+            await context.save(endless)
+        return Finished()
+
+    assert await run.settlement(handler) == Completed()
+    assert await run.world.progress.since(run.new.id, 0) == ()
 
 
 async def test_a_run_that_is_cancelled_is_not_settled() -> None:

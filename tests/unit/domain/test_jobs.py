@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 
 from hymical.domain.errors import InvalidValue, UnknownJobType
 from hymical.domain.jobs import (
+    LARGEST_JSON,
     LONGEST_ANSWER,
     LONGEST_ERROR,
+    LONGEST_QUESTION,
+    LONGEST_UNIQUE_KEY,
+    LONGEST_WAIT,
     MAX_LOST_IN_A_ROW,
     AskHuman,
     Completed,
@@ -21,6 +25,7 @@ from hymical.domain.jobs import (
     JobCatalog,
     JobFailure,
     JobType,
+    Json,
     Later,
     Paused,
     Priority,
@@ -44,7 +49,7 @@ stored_text = st.text(st.characters(exclude_categories=["Cs"], exclude_character
 questions = st.builds(a_question, deadline=st.sampled_from([None, HOUR]))
 endings: st.SearchStrategy[Ending | Errored] = st.one_of(
     st.builds(Finished, result=st.none()),
-    st.builds(RetryLater, after=st.timedeltas(), why=st.none() | any_text),
+    st.builds(RetryLater, after=st.timedeltas(max_value=LONGEST_WAIT), why=st.none() | any_text),
     st.builds(SubjectGone, what=stored_text),
     st.builds(GiveUp, error=any_text, reason=st.sampled_from(JobFailure)),
     st.builds(AskHuman, question=questions),
@@ -140,6 +145,33 @@ def test_a_long_error_is_cut(ending: Ending | Errored) -> None:
     assert settlement.error == "x" * LONGEST_ERROR
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"a": float("nan")},
+        {"a": "\ud800"},
+        {"a": object()},
+        {"a": "x" * LARGEST_JSON},
+        {"a": 10**5_000},
+        ["no", "object"],
+        7,
+    ],
+    ids=["nan", "surrogate", "object", "large", "long number", "list", "number"],
+)
+def test_a_result_that_could_not_be_shown_again_is_refused(result: Json) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        Finished(result=result)
+    assert refused.value.field == "result"
+
+
+def test_a_wait_that_ends_behind_all_years_is_refused() -> None:
+    RetryLater(after=LONGEST_WAIT)
+    with pytest.raises(InvalidValue):
+        RetryLater(after=LONGEST_WAIT + timedelta.resolution)
+    with pytest.raises(InvalidValue):
+        a_question(deadline=timedelta.max)
+
+
 # Backing off
 
 
@@ -185,6 +217,16 @@ def test_a_free_question_takes_any_text_that_can_be_stored(text: str) -> None:
         with pytest.raises(InvalidValue) as refused:
             question.check(text)
         assert refused.value.field == "answer"
+
+
+@pytest.mark.parametrize("text", ["", "Send\0?", "Send\ud800?", "x" * (LONGEST_QUESTION + 1)])
+def test_a_question_that_a_database_could_not_read_back_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        Question(key="send", text=text)
+    assert refused.value.field == "text"
+    with pytest.raises(InvalidValue) as refused:
+        a_question(choices=("yes", "no", text))
+    assert refused.value.field == "choices"
 
 
 def test_the_longest_answer_is_taken_and_no_longer_one() -> None:
@@ -257,3 +299,7 @@ def test_a_job_takes_after_its_type_unless_told_otherwise() -> None:
     assert count.unique_key == "all"
     with pytest.raises(UnknownJobType):
         catalog.job("import", {}, id=ids.job())
+    with pytest.raises(InvalidValue):
+        catalog.job("count", {"a": "x" * LARGEST_JSON}, id=ids.job())
+    with pytest.raises(InvalidValue):
+        catalog.job("count", {}, id=ids.job(), unique_key="x" * (LONGEST_UNIQUE_KEY + 1))

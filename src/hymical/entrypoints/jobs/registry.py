@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, get_type_hints
 from pydantic import BaseModel, ValidationError
 
 from hymical.domain.errors import InvalidPayload, InvalidValue, UnknownJobType
-from hymical.domain.jobs import Ending, Finished, JobCatalog, JobType, Json, Priority
+from hymical.domain.jobs import Ending, JobCatalog, JobType, Json, Priority
 from hymical.ports.jobs import JobContext, RunnableJob
 
 _P = ParamSpec("_P")
@@ -48,14 +48,12 @@ class JobDefinition(Generic[_P]):
 
         Raises:
             InvalidPayload: its payload does not fit.
-            TypeError: the handler returned something else than how it ended, or a result that is no JSON.
+            TypeError: the handler returned something else than how it ended.
         """
         payload = self.parse(context.job.payload, context.job.version)
         ending: object = await self.function(payload, context, **given)  # type: ignore[arg-type]  # checked by `job`
         if not isinstance(ending, Ending):
             raise TypeError(f"its handler returned {type(ending).__name__}, which is no way to end")
-        if isinstance(ending, Finished):
-            json.dumps(ending.result, allow_nan=False)
         return ending
 
     def parse(self, payload: Json, version: int) -> BaseModel:
