@@ -142,7 +142,6 @@ class Expected:
     def claimed(self, job: Job, now: datetime, lease: timedelta) -> None:
         self.lost_in_a_row += self.state is JobState.PROCESSING
         self.claims += 1
-        self.early.clear()
         self.state, self.token, self.leased_until = JobState.PROCESSING, job.lease.token, now + lease
         self.started_at = self.started_at or now
         assert (job.lease.job_id, job.queue, job.type, job.version) == (
@@ -161,7 +160,8 @@ class Expected:
             self.retries,
             self.lost_in_a_row,
         )
-        assert (job.answers, job.checkpoint) == (self.answers, self.checkpoint)
+        given = {key: answer for key, answer in self.answers.items() if key not in self.early}
+        assert (job.answers, job.checkpoint) == (given, self.checkpoint)
 
     def end(self, settlement: Settlement, now: datetime) -> None:
         self.leased_until, self.lost_in_a_row = None, 0
@@ -183,6 +183,7 @@ class Expected:
 
     def _ask(self, question: Question, now: datetime) -> None:
         early = self.answers.get(question.key) if question.key in self.early else None
+        self.early.discard(question.key)
         if early is not None and (not question.choices or early.text in question.choices):
             self.state, self.run_at = JobState.PENDING, now
             return

@@ -811,13 +811,37 @@ async def test_an_early_answer_that_no_question_would_take_is_refused(
     assert (await seen(world, job)).answers == {}
 
 
-async def test_an_answer_that_comes_before_the_run_comes_with_it(world: World) -> None:
+async def test_an_answer_that_comes_before_the_run_is_given_to_no_run_that_has_not_asked(world: World) -> None:
     (job_id,) = await enqueued(world)
-
     await world.jobs.answer(job_id, "yes", by="key_1", key="send")
+    view = await seen(world, job_id)
+    assert (view.state, view.answers["send"].text) == (JobState.PENDING, "yes")
+    job = await claim_one(world)
+    assert job.answers == {}
+
+    await ended(world, job, Paused(question=a_question()))
 
     assert (await seen(world, job_id)).state is JobState.PENDING
     assert (await claim_one(world)).answers["send"].text == "yes"
+
+
+@pytest.mark.parametrize("settlement", [Later(delay=timedelta(0), spends=True, error="boom"), None])
+async def test_an_early_answer_that_does_not_fit_reaches_no_later_run_of_a_job_that_did_not_come_to_ask(
+    world: World, settlement: Later | None
+) -> None:
+    job = await running(world)
+    await world.jobs.answer(job.id, "maybe", by="key_1", key="send")
+    if settlement is None:
+        world.clock.move(LEASE)
+    else:
+        await ended(world, job, settlement)
+
+    again = await claim_one(world)
+
+    assert again.answers == {}
+    await ended(world, again, Paused(question=a_question()))
+    view = await seen(world, job)
+    assert (view.state, view.answers) == (JobState.PAUSED, {})
 
 
 async def test_a_question_that_was_answered_before_the_run_is_asked_anew(world: World) -> None:
@@ -830,10 +854,11 @@ async def test_a_question_that_was_answered_before_the_run_is_asked_anew(world: 
     assert (view.state, view.answers) == (JobState.PAUSED, {})
 
 
-async def test_an_early_answer_that_the_next_run_begins_with_is_asked_anew(world: World) -> None:
+async def test_an_early_answer_serves_one_question(world: World) -> None:
     job = await running(world)
     await world.jobs.answer(job.id, "yes", by="key_1", key="send")
     await world.jobs.release([job.lease])
+    await ended(world, await claim_one(world), Paused(question=a_question()))
     again = await claim_one(world)
     assert again.answers["send"].text == "yes"
 

@@ -108,7 +108,7 @@ class JobQueue(Protocol):
     async def settle(self, settled: Sequence[SettledJob]) -> Sequence[JobVerdict]:
         """Ends claims, in one step; the verdicts are in the order of the settlements.
 
-        A pause whose question was answered while the job still ran is pending at once.
+        A pause whose question was answered before it was asked is pending at once, if the answer fits.
         """
         ...
 
@@ -119,7 +119,8 @@ class JobQueue(Protocol):
     async def answer(self, job_id: JobId, text: str, *, by: str, key: str | None = None) -> None:
         """Answers the question of a paused job, which is then pending.
 
-        With `key` the answer is for that question only, and may come before the pause is committed.
+        With `key` the answer is for that question only, and may come before the pause is committed: a run is given it
+        once the job has asked, and if it fits.
 
         Raises:
             NotFound: there is no such job.

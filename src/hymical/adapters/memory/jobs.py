@@ -132,7 +132,6 @@ class MemoryJobQueue:
             lost_in_a_row=before.lost_in_a_row + lost,
             token=token,
             leased_until=now + lease,
-            answered_early=frozenset(),
         )
         self._keep(claimed)
         return Job(
@@ -146,7 +145,9 @@ class MemoryJobQueue:
             retry_count=view.retry_count,
             max_retries=view.max_retries,
             lost_in_a_row=claimed.lost_in_a_row,
-            answers=view.answers,
+            answers={
+                key: answer for key, answer in view.answers.items() if key not in before.answered_early
+            },
             checkpoint=claimed.checkpoint,
             lease=JobLease(job_id=view.id, token=token),
         )
@@ -188,8 +189,10 @@ class MemoryJobQueue:
         if one.event is not None:
             record(self._store, one.lease.job_id, [one.event], now)
             stored = self._store.rows.jobs[one.lease.job_id]
-        view = _ended(stored, one.settlement, now)
-        self._keep(replace(stored, view=view, lost_in_a_row=0, leased_until=None))
+        view, early = _ended(stored, one.settlement, now), stored.answered_early
+        if isinstance(one.settlement, Paused):
+            early -= {one.settlement.question.key}
+        self._keep(replace(stored, view=view, lost_in_a_row=0, leased_until=None, answered_early=early))
         self._store.ring(events_of(view.id))
         if isinstance(one.settlement, Paused) and view.state is JobState.PENDING:
             self._store.ring(jobs_of(view.queue))
@@ -210,7 +213,7 @@ class MemoryJobQueue:
         elif key is None or view.state not in {JobState.PENDING, JobState.PROCESSING} or key in view.answers:
             raise JobNotWaiting(job_id, view.state, None if question is None else question.key)
         else:
-            Question(key=key, text="").check(text)
+            Question(key=key, text=key).check(text)
             early = replace(stored, view=replace(view, answers={**view.answers, key: given}))
             self._keep(replace(early, answered_early=stored.answered_early | {key}))
 

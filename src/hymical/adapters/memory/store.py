@@ -51,7 +51,7 @@ def events_of(job_id: JobId) -> Topic:
 class StoredJob:
     """A job as people read it, and what only its holders are told.
 
-    `token` stays when the claim ends; `answered_early` are the keys that were answered since the claim.
+    `token` stays when the claim ends; `answered_early` are the keys that were answered before they were asked.
     """
 
     view: JobView

@@ -235,7 +235,7 @@ class PostgresJobQueue:
                 raise JobNotWaiting(job_id, found.state)
             else:
                 # any text will do until the question says what it takes
-                text = Question(key=key, text="").check(text)
+                text = Question(key=key, text=key).check(text)
             parameters = {"now": self._clock.pinned(), "id": job_id, "key": key, "text": text, "by": by}
             await self._transactions.run("answer_job", parameters)
 
@@ -390,7 +390,7 @@ def _job(row: Row[Any]) -> Job:
         retry_count=row.retry_count,
         max_retries=row.max_retries,
         lost_in_a_row=row.lost_in_a_row,
-        answers=_answers(row.answers),
+        answers=_answers({key: one for key, one in (row.answers or {}).items() if not one.get("early")}),
         checkpoint=row.checkpoint,
         lease=JobLease(job_id=job_id, token=LeaseToken(row.lease_token)),
     )

@@ -1,4 +1,5 @@
--- Under the lock of lock_job. An answer that comes before its question leaves the job as it is, and names the claim it came in.
+-- Under the lock of lock_job. An answer that comes before its question leaves the job as it is, and is marked as early:
+-- no run is given it before a question was asked that it fits.
 WITH answered AS (
     UPDATE jobs
     SET
@@ -9,7 +10,7 @@ WITH answered AS (
         answers = coalesce(jobs.answers, '{}') || jsonb_build_object(
             cast(:key AS text),
             jsonb_build_object(
-                'text', cast(:text AS text), 'by', cast(:by AS text), 'at', clock.now, 'during', jobs.claim_count
+                'text', cast(:text AS text), 'by', cast(:by AS text), 'at', clock.now, 'early', jobs.state <> 'paused'
             )
         )
     FROM (SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now) AS clock

@@ -1,5 +1,5 @@
--- Fenced as in settle_jobs, with the event that tells of the question. An answer that came while the job still ran, and
--- that fits, makes it pending at once; any older answer under the same key is asked for anew.
+-- Fenced as in settle_jobs, with the event that tells of the question. An answer that came before it, and that fits,
+-- makes it pending at once; one that was given to a question under the same key is asked for anew.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
 ),
@@ -15,7 +15,7 @@ held AS MATERIALIZED (
     SELECT
         report.*,
         coalesce(
-            cast(jobs.answers -> report.key ->> 'during' AS integer) = jobs.claim_count
+            cast(jobs.answers -> report.key ->> 'early' AS boolean)
             AND (
                 report.choices IS NULL
                 OR jsonb_exists(cast(report.choices AS jsonb), jobs.answers -> report.key ->> 'text')
@@ -36,7 +36,10 @@ settled AS (
         lease_until = NULL,
         question = CASE WHEN NOT held.answered THEN cast(held.question AS json) END,
         answer_by = CASE WHEN NOT held.answered THEN clock.now + held.answer_within END,
-        answers = CASE WHEN held.answered THEN jobs.answers ELSE jobs.answers - held.key END,
+        answers = CASE
+            WHEN held.answered THEN jsonb_set(jobs.answers, ARRAY[held.key, 'early'], 'false')
+            ELSE jobs.answers - held.key
+        END,
         event_count = jobs.event_count + cast(held.step IS NOT NULL AS integer)
     FROM held, clock
     WHERE jobs.id = held.id

@@ -43,7 +43,7 @@ class AnswerIn(BaseModel):
     answer: str = Field(description="One of the question's choices, where it has any.")
     question: str | None = Field(
         default=None,
-        description="The key of the question that is meant; with it an answer may come before the job has paused.",
+        description="The key of the question that is meant; with it an answer may come before the job has asked.",
     )
 
 
