@@ -811,7 +811,9 @@ async def test_an_early_answer_that_no_question_would_take_is_refused(
     assert (await seen(world, job)).answers == {}
 
 
-async def test_an_answer_that_comes_before_the_run_is_given_to_no_run_that_has_not_asked(world: World) -> None:
+async def test_an_answer_that_comes_before_the_run_is_given_to_no_run_that_has_not_asked(
+    world: World,
+) -> None:
     (job_id,) = await enqueued(world)
     await world.jobs.answer(job_id, "yes", by="key_1", key="send")
     view = await seen(world, job_id)
@@ -1163,3 +1165,20 @@ async def test_queues_tell_how_many_live_workers_drain_them(world: World) -> Non
     queues = await world.job_history.queues()
 
     assert [(queue.name, queue.workers) for queue in queues] == [("default", 1), ("exports", 2)]
+
+
+async def test_whoever_only_asks_whether_jobs_wait_need_not_have_all_of_them_counted(world: World) -> None:
+    await enqueued(world, a_new_job(), a_new_job(), a_new_job())
+    await world.jobs.claim(["default"], limit=1, lease=LEASE)
+
+    (queue,) = await world.job_history.queues(at_most=1)
+
+    assert (queue.due, queue.processing) == (1, 1)
+
+
+async def test_a_claim_of_no_queue_takes_nothing(world: World) -> None:
+    await enqueued(world, a_new_job())
+
+    claimed = await world.jobs.claim([], limit=1, lease=LEASE)
+
+    assert (list(claimed.jobs), claimed.more, claimed.next_due) == ([], False, None)

@@ -65,7 +65,8 @@ class WatchOver:
         missing = {Alert(kind=AlertKind.SCHEDULER_MISSING)} if self.timetables and not schedulers else set()
         return missing | {
             Alert(kind=AlertKind.QUEUE_UNSERVED, subject=queue.name)
-            for queue in await self.history.queues()
+            # whether there are any, not how many: every process asks this twice a minute
+            for queue in await self.history.queues(at_most=1)
             if (queue.due or queue.processing) and not queue.workers and not queue.paused
         }
 

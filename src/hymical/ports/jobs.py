@@ -190,11 +190,14 @@ class JobFilter:
     state: JobState | None = None
 
 
+COUNTED_AT_MOST = 10_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
     """A queue as people read it.
 
-    `due` counts up to `COUNTED_AT_MOST`; `lag` is how long the oldest one that is due has waited; `workers` are
+    `due` and `processing` count up to a bound; `lag` is how long the oldest one that is due has waited; `workers` are
     live ones that drain it.
     """
 
@@ -211,9 +214,6 @@ class QueueView:
         return self.due > 0 and self.workers == 0
 
 
-COUNTED_AT_MOST = 10_000
-
-
 class JobHistory(Protocol):
     async def page(self, which: JobFilter, *, before: str | None, limit: int) -> Sequence[JobView]:
         """The newest first, those older than the one with the id `before`, at most `limit`."""
@@ -223,8 +223,11 @@ class JobHistory(Protocol):
         """Raises `NotFound`."""
         ...
 
-    async def queues(self) -> Sequence[QueueView]:
-        """Every queue that holds jobs that have not ended, is paused, or has a live worker; by name."""
+    async def queues(self, *, at_most: int = COUNTED_AT_MOST) -> Sequence[QueueView]:
+        """Every queue that holds jobs that have not ended, is paused, or has a live worker; by name.
+
+        Jobs are counted up to `at_most`.
+        """
         ...
 
 

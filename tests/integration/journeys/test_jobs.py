@@ -191,6 +191,14 @@ async def test_a_queue_that_no_job_uses_is_warned_of(site: Site) -> None:
     assert await worker.ended() == 0
 
 
+@pytest.mark.parametrize("name", ["", "two words", "Counts"])
+async def test_a_worker_of_a_queue_that_cannot_be_does_not_wait_there_for_ever(site: Site, name: str) -> None:
+    ended = site.run("worker", "--queue", name)
+
+    assert ended.returncode == 2
+    assert f"{name!r} cannot be the name of a queue" in ended.stderr
+
+
 def test_modules_that_cannot_be_imported_are_told_at_start(site: Site) -> None:
     ended = site.run("worker", "--queue", "counts", job_modules="tests.job_types tests.nowhere")
 

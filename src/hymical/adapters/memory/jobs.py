@@ -145,9 +145,7 @@ class MemoryJobQueue:
             retry_count=view.retry_count,
             max_retries=view.max_retries,
             lost_in_a_row=claimed.lost_in_a_row,
-            answers={
-                key: answer for key, answer in view.answers.items() if key not in before.answered_early
-            },
+            answers={key: answer for key, answer in view.answers.items() if key not in before.answered_early},
             checkpoint=claimed.checkpoint,
             lease=JobLease(job_id=view.id, token=token),
         )
@@ -304,7 +302,7 @@ class MemoryJobHistory:
             raise NotFound("job", job_id)
         return stored.view
 
-    async def queues(self) -> Sequence[QueueView]:
+    async def queues(self, *, at_most: int = COUNTED_AT_MOST) -> Sequence[QueueView]:
         rows, live_since = self._store.rows, self._clock.now() - LIVE_WITHIN
         drained = [
             queue
@@ -314,19 +312,19 @@ class MemoryJobHistory:
         ]
         holding = {stored.view.queue for stored in rows.jobs.values() if stored.view.state not in FINAL}
         return [
-            self._queue(name, drained.count(name))
+            self._queue(name, drained.count(name), at_most)
             for name in sorted(holding | rows.paused_queues.keys() | set(drained))
         ]
 
-    def _queue(self, name: str, workers: int) -> QueueView:
+    def _queue(self, name: str, workers: int, at_most: int) -> QueueView:
         now, rows = self._clock.now(), self._store.rows
         views = [stored.view for stored in rows.jobs.values() if stored.view.queue == name]
         due = [view.run_at for view in views if view.state is JobState.PENDING and view.run_at <= now]
         return QueueView(
             name=name,
             paused=name in rows.paused_queues,
-            due=min(len(due), COUNTED_AT_MOST),
-            processing=sum(view.state is JobState.PROCESSING for view in views),
+            due=min(len(due), at_most),
+            processing=min(sum(view.state is JobState.PROCESSING for view in views), at_most),
             lag=now - min(due) if due else None,
             workers=workers,
         )

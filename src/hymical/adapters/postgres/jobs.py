@@ -107,7 +107,7 @@ class PostgresJobQueue:
         }
 
     async def claim(self, queues: Sequence[str], *, limit: int, lease: timedelta) -> ClaimedJobs:
-        first, self._turn = self._turn % len(queues), self._turn + 1
+        first, self._turn = self._turn % max(len(queues), 1), self._turn + 1
         claimed, more, now = list[Job](), False, self._clock.now()
         for queue in (*queues[first:], *queues[:first]):
             if len(claimed) == limit:
@@ -300,11 +300,11 @@ class PostgresJobHistory:
             raise NotFound("job", job_id)
         return _view(row)
 
-    async def queues(self) -> Sequence[QueueView]:
+    async def queues(self, *, at_most: int = COUNTED_AT_MOST) -> Sequence[QueueView]:
         parameters = {
             "now": self._clock.pinned(),
             "live_within": LIVE_WITHIN,
-            "at_most": COUNTED_AT_MOST,
+            "at_most": at_most,
         }
         return [QueueView(**row._asdict()) for row in await self._transactions.run("list_queues", parameters)]
 

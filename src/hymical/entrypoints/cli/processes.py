@@ -18,6 +18,7 @@ from hymical.entrypoints.cli.outcome import (
     unknown_migration,
     with_container,
 )
+from hymical.entrypoints.cli.queues import check_name
 
 if TYPE_CHECKING:
     from hymical.entrypoints.bootstrap.container import Container
@@ -63,6 +64,8 @@ def worker(queues: tuple[str, ...]) -> None:
     from hymical.entrypoints.bootstrap.logs import set_up_logs  # noqa: PLC0415
     from hymical.entrypoints.worker.run import work  # noqa: PLC0415
 
+    for queue in queues:
+        check_name(queue)
     set_up_logs()
     settings = settings_or_fail()
     run_or_fail(work(settings, tuple(dict.fromkeys(queues))))

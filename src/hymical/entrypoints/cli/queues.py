@@ -37,7 +37,7 @@ def list_(*, as_json: bool) -> None:
 @click.argument("name", metavar="QUEUE")
 def pause(name: str) -> None:
     """Start no more jobs of a queue; what runs goes on."""
-    _check(name)
+    check_name(name)
     with_container(lambda container: container.pause_queue()(name))
     print(f"{name} is paused")
 
@@ -46,16 +46,16 @@ def pause(name: str) -> None:
 @click.argument("name", metavar="QUEUE")
 def resume(name: str) -> None:
     """Start jobs of a queue again."""
-    _check(name)
+    check_name(name)
     with_container(lambda container: container.resume_queue()(name))
     print(f"{name} is resumed")
 
 
-def _check(name: str) -> None:
+def check_name(name: str) -> None:
     from hymical.domain.jobs import is_name  # noqa: PLC0415
 
     if not is_name(name):
-        fail(f"{name} cannot be the name of a queue", code=UNUSABLE)
+        fail(f"{name!r} cannot be the name of a queue", code=UNUSABLE)
 
 
 def _shown(queue: "QueueView") -> dict[str, object]:

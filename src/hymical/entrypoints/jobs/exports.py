@@ -1,8 +1,6 @@
 """Files of submissions."""
 
-from datetime import datetime
-
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel
 
 from hymical.application.exports import EXPORT, WantedExport, WriteExport
 from hymical.domain.exports import ExportFormat, ExportStyle
@@ -16,8 +14,8 @@ class ExportPayload(BaseModel):
     form_id: str
     format: ExportFormat
     bom: bool = False
-    received_after: datetime | None = None
-    received_before: datetime | None = None
+    received_after: AwareDatetime | None = None
+    received_before: AwareDatetime | None = None
     spam: bool = False
 
 
