@@ -48,6 +48,8 @@ class ControlledHandlers:
         self.begun: list[JobId] = []
         self.ended: list[JobId] = []
         self.cancelled: list[JobId] = []
+        self.tidied: list[JobId] = []
+        self.tidying: dict[JobId, asyncio.Event] = {}
         self.most_at_once = 0
         self.signal = Signal()
         self.endings: dict[JobId, Ending | BaseException] = {}
@@ -77,6 +79,10 @@ class ControlledHandlers:
         except asyncio.CancelledError:
             self.cancelled.append(job_id)
             await self.signal.tell()
+            if job_id in self.tidying:
+                await self.tidying[job_id].wait()
+                self.tidied.append(job_id)
+                await self.signal.tell()
             raise
         finally:
             self._running -= 1
@@ -538,6 +544,28 @@ async def test_a_run_whose_job_another_took_over_is_cancelled_at_the_next_heartb
     assert await site.states(jobs) == {JobState.PROCESSING}
 
 
+async def test_a_cancelled_run_that_takes_a_while_to_tidy_up_is_not_cut_off_by_the_next_heartbeat(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    site = Site(lease=timedelta(milliseconds=3), concurrency=2)
+    jobs = await site.enqueue(2)
+    site.handlers.hold(jobs)
+    site.handlers.tidying[jobs[0]] = asyncio.Event()
+
+    async with site.working():
+        await site.handlers.has_begun(2)
+        await site.world.jobs.cancel(jobs[0])
+        await site.handlers.has_cancelled(1)
+        later = site.queue.renewals + 3
+        await site.queue.signal.when(lambda: site.queue.renewals >= later)
+        site.handlers.tidying[jobs[0]].set()
+        site.handlers.let_go(jobs)
+
+    assert (site.handlers.cancelled, site.handlers.tidied) == ([jobs[0]], [jobs[0]])
+    assert caplog.text.count("was taken away; its run is cancelled") == 1
+
+
 async def test_a_worker_that_claims_again_what_it_lost_runs_it_only_once() -> None:
     site = Site(concurrency=2)
     jobs = await site.enqueue()
@@ -624,6 +652,23 @@ async def test_what_does_not_end_in_time_is_cut_off_and_handed_back_with_nothing
     assert site.handlers.cancelled == jobs
     (again,) = (await site.world.jobs.claim(["default"], limit=1, lease=LEASE)).jobs
     assert (again.retry_count, again.lost_in_a_row) == (0, 0)
+
+
+async def test_a_run_that_keeps_its_process_from_ending_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "_TO_END_SECONDS", 0.01)
+    site = Site(drain=timedelta(0))
+    jobs = await site.enqueue(1)
+    site.handlers.hold(jobs)
+    site.handlers.tidying[jobs[0]] = asyncio.Event()
+
+    async with site.working():
+        await site.handlers.has_begun(1)
+
+    assert f"job {jobs[0]} (count) does not let itself be cancelled" in caplog.text
+    site.handlers.tidying[jobs[0]].set()
+    await site.handlers.signal.when(lambda: site.handlers.tidied == jobs)
 
 
 # A database that comes and goes

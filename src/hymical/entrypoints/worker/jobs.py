@@ -53,12 +53,16 @@ class JobPace:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Held:
-    """A job in this worker's hands; `since` and `began`, of one that runs, are in the event loop's time."""
+    """A job in this worker's hands, or one that was taken away and whose run has not ended yet: `lost`.
+
+    `since` and `began`, of one that runs, are in the event loop's time.
+    """
 
     job: Job
     claim: JobClaim
     since: float
     began: float = 0.0
+    lost: bool = False
 
 
 class JobWorker:
@@ -226,11 +230,13 @@ class JobWorker:
         self._start_waiting()
 
     def _held(self) -> list[_Held]:
-        return [*self._waiting, *self._running]
+        return [*self._waiting, *(one for one in self._running if not one.lost)]
 
     def _lose(self, lost: Sequence[_Held]) -> None:
         for one in lost:
-            if one in self._running:
+            if one in self._running and not one.lost:
+                # only once: a second time would cut off what it does to tidy up
+                one.lost = True
                 _log.info("job %s (%s) was taken away; its run is cancelled", one.job.id, one.job.type)
                 self._running[one].cancel()
             elif one in self._waiting:
@@ -268,7 +274,8 @@ class JobWorker:
 
     async def _check_long_ones(self) -> None:
         long_since = _time() - _CHECK_SECONDS
-        await self._lose_others_of([one for one in self._running if one.began <= long_since], self._check)
+        long_ones = [one for one in self._running if not one.lost and one.began <= long_since]
+        await self._lose_others_of(long_ones, self._check)
 
     async def _lose_others_of(
         self, held: Sequence[_Held], ask: Callable[[Sequence[JobLease]], Awaitable[Collection[JobId]]]
@@ -307,6 +314,12 @@ class JobWorker:
             task.cancel()
         await self._ended_within(_TO_END_SECONDS)
         await self._hand_back([one for one, task in cut_off.items() if task.cancelled()])
+        for one in self._running:
+            _log.warning(
+                "job %s (%s) does not let itself be cancelled; this process cannot end before it",
+                one.job.id,
+                one.job.type,
+            )
 
     async def _ended_within(self, seconds: float) -> bool:
         """Whether all that runs has ended and is settled by then."""
