@@ -47,6 +47,9 @@ def real_ids(site: Site, request: pytest.FixtureRequest) -> dict[str, list[str]]
     return {
         "form_id": [form_id],
         "job_id": [export["id"]],
+        "key_id": [site.create("/keys", {"name": form_id})["id"]],
+        # of a schedule, and as good a one for a queue
+        "name": ["clean-up"],
         "destination_id": [one["id"] for one in site.read(f"/forms/{form_id}/destinations")["items"]],
         "submission_id": submissions,
         "delivery_id": [one["id"] for one in site.read("/deliveries", form_id=form_id)["items"]],
@@ -84,7 +87,21 @@ def test_every_part_of_the_api_is_tried(site: Site) -> None:
     assert {path.removeprefix("/api/v1").split("/")[1] for path in paths} == set(PARTS)
 
 
-PARTS = ["f", "forms", "destinations", "submissions", "deliveries", "exports", "workers", "health", "ready"]
+PARTS = [
+    *(
+        "f",
+        "forms",
+        "destinations",
+        "submissions",
+        "deliveries",
+        "exports",
+        "jobs",
+        "queues",
+        "schedules",
+        "keys",
+    ),
+    *("workers", "health", "ready"),
+]
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)

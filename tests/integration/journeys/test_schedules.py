@@ -120,14 +120,17 @@ async def test_three_processes_worth_of_schedulers_over_days_run_each_tick_once(
             await asyncio.gather(*(evaluate() for evaluate in evaluations))
             clock.move(timedelta(hours=1))
 
-    ticks = site.query("SELECT schedule, due_at FROM ticks ORDER BY schedule, due_at")
-    assert ticks == [
+    ours = (
+        "SELECT schedule, due_at FROM ticks WHERE schedule IN ('doomed', 'nightly') ORDER BY schedule, due_at"
+    )
+    assert site.query(ours) == [
         *(("doomed", datetime(2026, 11, day, 4, tzinfo=UTC)) for day in (29, 30)),
         ("doomed", datetime(2026, 12, 1, 4, tzinfo=UTC)),
         *(("nightly", datetime(2026, 11, day, 2, tzinfo=UTC)) for day in (29, 30)),
         ("nightly", datetime(2026, 12, 1, 2, tzinfo=UTC)),
     ]
-    assert site.count("jobs") == 6
+    assert site.count("jobs") == site.count("ticks")
+    assert site.count("jobs", "type IN ('hopeless', 'report')") == 6
 
 
 def test_a_schedule_is_run_by_hand_and_waited_for(site: Site) -> None:
@@ -157,10 +160,12 @@ def test_schedules_are_listed_paused_and_resumed_on_the_command_line(site: Site)
     resumed = json.loads(site.run("schedules", "resume", "nightly", "--json").stdout)
     unknown = site.run("run", "weekly")
 
-    assert listed.stdout.splitlines()[0].startswith("doomed  daily at 04:00  UTC  next ")
-    assert listed.stdout.splitlines()[1] == "nightly  0 3 * * *  Europe/Berlin  paused"
-    assert "no scheduler is alive" in listed.stdout.splitlines()[2]
-    assert [one["paused"] for one in shown["items"]] == [False, True]
+    *lines, last = listed.stdout.splitlines()
+    (doomed,) = (line for line in lines if line.startswith("doomed  "))
+    assert doomed.startswith("doomed  daily at 04:00  UTC  next ")
+    assert "nightly  0 3 * * *  Europe/Berlin  paused" in lines
+    assert "no scheduler is alive" in last
+    assert [one["name"] for one in shown["items"] if one["paused"]] == ["nightly"]
     assert (resumed["name"], resumed["paused"]) == ("nightly", False)
     assert (unknown.returncode, unknown.stderr) == (1, "hymical: there is no schedule weekly\n")
 
@@ -215,7 +220,7 @@ async def test_a_scheduler_outlives_a_restart_of_postgresql() -> None:
         migrate(server.url())
         with Site(server.url(), job_modules=MODULE) as site:
             scheduler = site.start_scheduler()
-            await until(lambda: site.count("schedules") == 2, "both schedules are registered")
+            await until(lambda: site.count("schedules", "name = 'nightly'") == 1, "schedules are registered")
             server.restart()
             assert scheduler.lives
             scheduler.send(signal.SIGTERM)
