@@ -224,7 +224,7 @@ async def test_the_commands_print_what_the_api_answers(site: Site, hands: Hands)
     listed = site.run("jobs", "list", "--queue", "commanded", "--json")
     watched = site.run("jobs", "watch", job.id, "--after", "1", "--json")
     assert json.loads(shown.stdout) == site.read(f"/jobs/{job.id}")
-    assert json.loads(listed.stdout) == [json.loads(shown.stdout)]
+    assert json.loads(listed.stdout) == site.read("/jobs", queue="commanded")
     assert watched.returncode == 1
     event, end = map(json.loads, watched.stdout.splitlines())
     assert (event["number"], event["step"], event["message"]) == (2, "b", {"rows": 1})
@@ -233,11 +233,13 @@ async def test_the_commands_print_what_the_api_answers(site: Site, hands: Hands)
     assert site.run("jobs", "retry", job.id).returncode == 0
     assert "commanded  unserved  1 due" in site.run("queues", "list").stdout
     assert site.run("queues", "pause", "commanded").stdout == "commanded is paused\n"
-    queues = json.loads(site.run("queues", "list", "--json").stdout)
+    queues = json.loads(site.run("queues", "list", "--json").stdout)["items"]
     (commanded,) = (queue for queue in queues if queue["name"] == "commanded")
     assert commanded["paused"] is True
     assert commanded.keys() == queue_named(site, "commanded").keys()
-    assert site.run("queues", "resume", "commanded").stdout == "commanded is resumed\n"
+    resumed = json.loads(site.run("queues", "resume", "commanded", "--json").stdout)
+    assert resumed.keys() == commanded.keys()
+    assert resumed["paused"] is False
     assert site.run("jobs", "cancel", job.id).returncode == 0
     refused = site.run("jobs", "cancel", job.id)
     assert (refused.returncode, refused.stderr) == (

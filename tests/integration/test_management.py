@@ -611,7 +611,7 @@ def test_a_key_is_made_listed_used_and_revoked_on_the_command_line(site: Site) -
     assert site.public.get("/api/v1/forms", headers=headers).status_code == 200
 
     listed = site.run("keys", "list", "--json")
-    assert key in json.loads(listed.stdout)
+    assert key in json.loads(listed.stdout)["items"]
     assert text not in listed.stdout
     assert site.count("keys", f"position('{text}' in keys::text) > 0 OR digest = '{text}'::bytea") == 0
 

@@ -1,7 +1,5 @@
 """Replay by filter, and past submissions for a destination: jobs."""
 
-import json
-
 from litestar import Router, post
 from litestar.di import NamedDependency
 
@@ -9,16 +7,15 @@ from hymical.application.destinations import ShowDestination
 from hymical.application.jobs import EnqueueJob, ShowJob
 from hymical.entrypoints.api.destinations import destination_id_of
 from hymical.entrypoints.api.provide import use_cases
-from hymical.entrypoints.api.schemas.bulk import BackfillIn, EnqueuedOut, ReplayIn
+from hymical.entrypoints.api.schemas.bulk import BackfillIn, ReplayIn
+from hymical.entrypoints.api.schemas.jobs import EnqueuedOut
 
 
 @post("/deliveries/replay", status_code=202, summary="Replay what failed, by filter, as a job")
 async def replay_deliveries(
     data: ReplayIn, enqueue_job: NamedDependency[EnqueueJob], show_job: NamedDependency[ShowJob]
 ) -> EnqueuedOut:
-    payload = data.payload()
-    same = json.dumps(payload, sort_keys=True)
-    enqueued = await enqueue_job("replay_deliveries", payload, unique_key=same)
+    enqueued = await enqueue_job("replay_deliveries", data.payload(), unique_key=data.unique_key())
     return EnqueuedOut.showing(await show_job(enqueued.job_id), duplicate=enqueued.duplicate)
 
 
@@ -35,9 +32,10 @@ async def backfill_destination(
     data: BackfillIn | None = None,
 ) -> EnqueuedOut:
     destination = await show_destination(destination_id_of(destination_id))
-    payload = (data or BackfillIn()).payload(destination.id)
-    # one at a time for a destination: two would owe it the same submissions
-    enqueued = await enqueue_job("backfill_destination", payload, unique_key=destination.id)
+    asked = data or BackfillIn()
+    enqueued = await enqueue_job(
+        "backfill_destination", asked.payload(destination.id), unique_key=asked.unique_key(destination.id)
+    )
     return EnqueuedOut.showing(await show_job(enqueued.job_id), duplicate=enqueued.duplicate)
 
 

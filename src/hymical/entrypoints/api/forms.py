@@ -1,7 +1,5 @@
 """The management of forms and submissions."""
 
-import re
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from litestar import Router, delete, get, patch, post
@@ -20,7 +18,6 @@ from hymical.application.forms import (
     ShowForm,
     ShowSubmission,
 )
-from hymical.domain.errors import InvalidValue
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.entrypoints.api.pages import (
     Cursor,
@@ -40,11 +37,10 @@ from hymical.entrypoints.api.schemas.forms import (
     FormPatch,
     SubmissionOut,
     SubmissionWithFields,
+    cursor_of,
+    place_of,
 )
-from hymical.ports.forms import SubmissionFilter, SubmissionPlace
-
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
-_CURSOR = re.compile(r"([0-9]{1,17})-([a-z0-9_]{1,64})", re.ASCII)
+from hymical.ports.forms import SubmissionFilter
 
 ReceivedAfter = Annotated[
     str | None, Parameter(description="Only later ones, RFC 3339.", schema_extra={"format": "date-time"})
@@ -115,22 +111,8 @@ async def list_submissions(
         received_before=checked_instant("received_before", received_before),
         text=checked_text("q", q),
     )
-    page = await list_submissions(which, behind=_place(cursor), limit=limit)
-    return Page(items=[SubmissionOut.of(one) for one in page.submissions], next_cursor=_cursor(page.end))
-
-
-def _cursor(end: SubmissionPlace | None) -> str | None:
-    return None if end is None else f"{(end.received_at - _EPOCH) // _MICROSECOND}-{end.id}"
-
-
-def _place(cursor: str | None) -> SubmissionPlace | None:
-    """Raises `InvalidValue` for what `_cursor` never gives."""
-    if cursor is None:
-        return None
-    match = _CURSOR.fullmatch(cursor)
-    if match is None:
-        raise InvalidValue("cursor", "must be the next_cursor of an earlier page")
-    return SubmissionPlace(received_at=_EPOCH + int(match[1]) * _MICROSECOND, id=SubmissionId(match[2]))
+    page = await list_submissions(which, behind=place_of(cursor), limit=limit)
+    return Page(items=[SubmissionOut.of(one) for one in page.submissions], next_cursor=cursor_of(page.end))
 
 
 @get("/submissions/{submission_id:str}", summary="Show a submission with its fields")

@@ -1,6 +1,5 @@
 """Jobs with their events, what people do with them, and queues."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from litestar import MediaType, Request, Response, Router, get, post
@@ -40,7 +39,7 @@ from hymical.entrypoints.api.schemas.jobs import (
     QueuesOut,
 )
 from hymical.entrypoints.jobs.registry import JobRegistry
-from hymical.ports.jobs import JobFilter, QueueView
+from hymical.ports.jobs import JobFilter
 
 _EVENT_STREAM = "text/event-stream"
 _HIGHEST = 2**31 - 1
@@ -78,8 +77,7 @@ async def enqueue_job(
         unique_key=data.unique_key,
         priority=None if data.priority is None else Priority(data.priority),
     )
-    shown = JobOut.of(await show_job(enqueued.job_id))
-    return EnqueuedOut(**dict(shown), duplicate=enqueued.duplicate)
+    return EnqueuedOut.showing(await show_job(enqueued.job_id), duplicate=enqueued.duplicate)
 
 
 @get("/jobs/{job_id:str}", summary="Show a job, with the question that it asks")
@@ -160,7 +158,7 @@ async def pause_queue(
     name: str, pause_queue: NamedDependency[PauseQueue], list_queues: NamedDependency[ListQueues]
 ) -> QueueOut:
     await pause_queue(_queue(name))
-    return _one_of(await list_queues(), name)
+    return QueueOut.named(name, await list_queues())
 
 
 @post("/queues/{name:str}/resume", status_code=200, summary="Start jobs of a queue again")
@@ -168,7 +166,7 @@ async def resume_queue(
     name: str, resume_queue: NamedDependency[ResumeQueue], list_queues: NamedDependency[ListQueues]
 ) -> QueueOut:
     await resume_queue(_queue(name))
-    return _one_of(await list_queues(), name)
+    return QueueOut.named(name, await list_queues())
 
 
 def _id(text: str) -> JobId:
@@ -179,12 +177,6 @@ def _queue(text: str) -> str:
     if not is_name(text):
         raise NotFound("queue", text)
     return text
-
-
-def _one_of(queues: Sequence[QueueView], name: str) -> QueueOut:
-    """The queue of that name; where it is not listed, there is nothing in it and nobody at it."""
-    empty = QueueView(name=name, paused=False, due=0, processing=0, lag=None, workers=0)
-    return QueueOut.of(next((queue for queue in queues if queue.name == name), empty))
 
 
 def _checked_name(field: str, text: str | None) -> str | None:

@@ -9,18 +9,20 @@ import click
 
 from hymical.domain.ids import JobId
 from hymical.domain.jobs import JobState
+from hymical.entrypoints.cli.options import a_json_object, an_id, as_json, paged
 from hymical.entrypoints.cli.outcome import FAILED, settings_or_fail, with_container
+from hymical.entrypoints.cli.output import print_fields, print_one, print_rows
 
 if TYPE_CHECKING:
     from hymical.application.progress import JobNews
+    from hymical.entrypoints.api.schemas.jobs import JobOut
     from hymical.entrypoints.bootstrap.container import Container
     from hymical.ports.jobs import JobView
 
 _BY = "cli"
 """Who answered, where no key was used."""
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the API answers.")
-_id = click.argument("job_id", metavar="ID")
+_id = click.argument("job_id", metavar="ID", type=an_id)
 
 
 @click.group()
@@ -34,38 +36,37 @@ def jobs() -> None:
 @click.option(
     "--state", type=click.Choice([state.value for state in JobState]), help="Only those in a state."
 )
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1_000), help="How many.")
-@_as_json
-def list_(queue: str | None, type: str | None, state: str | None, limit: int, *, as_json: bool) -> None:
+@paged
+@as_json
+def list_(
+    queue: str | None,
+    type: str | None,
+    state: str | None,
+    limit: int,
+    cursor: str | None,
+    *,
+    as_json: bool,
+) -> None:
     """List jobs, the newest first."""
     from hymical.ports.jobs import JobFilter  # noqa: PLC0415
 
     which = JobFilter(queue=queue, type=type, state=JobState(state) if state else None)
-    found = with_container(lambda container: container.list_jobs()(which, before=None, limit=limit))
-    if as_json:
-        print(json.dumps([_shown(job) for job in found]))
-        return
-    for job in found:
-        print(_line(job))
+    found = with_container(lambda container: container.list_jobs()(which, before=cursor, limit=limit + 1))
+    print_rows(found, _shown, line, limit=limit, as_json=as_json)
 
 
 @jobs.command()
 @_id
-@_as_json
+@as_json
 def show(job_id: str, *, as_json: bool) -> None:
     """Show a job, with the question that it asks."""
     job = with_container(lambda container: container.show_job()(JobId(job_id)))
-    if as_json:
-        print(json.dumps(_shown(job)))
-        return
-    for name, value in _shown(job).items():
-        if value not in (None, {}):
-            print(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
+    print_fields(_shown(job), as_json=as_json)
 
 
 @jobs.command(short_help="List the types of jobs that this build knows.")
 @click.option("--markdown", is_flag=True, help="Print a table, as it stands in the guide.")
-@_as_json
+@as_json
 def types(*, markdown: bool, as_json: bool) -> None:
     """List the types of jobs that this build knows, with their queues and schedules."""
     from hymical.entrypoints.jobs.matrix import as_markdown, type_rows  # noqa: PLC0415
@@ -85,27 +86,27 @@ def types(*, markdown: bool, as_json: bool) -> None:
 
 @jobs.command()
 @click.argument("type")
-@click.argument("payload", default="{}")
+@click.argument("payload", type=a_json_object, default="{}")
 @click.option(
     "--unique-key", help="Where a job of this type with this key has not ended, that one is the answer."
 )
-@_as_json
-def enqueue(type: str, payload: str, unique_key: str | None, *, as_json: bool) -> None:
+@as_json
+def enqueue(type: str, payload: dict[str, object], unique_key: str | None, *, as_json: bool) -> None:
     """Queue a job of TYPE; PAYLOAD is what the type takes, in JSON."""
-    given = _parsed(payload)
+    from hymical.entrypoints.api.schemas.jobs import EnqueuedOut  # noqa: PLC0415
 
-    async def queued(container: "Container") -> "JobView":
-        container.job_registry().check(type, given)
-        enqueued = await container.enqueue_job()(type, given, unique_key=unique_key)
-        return await container.show_job()(enqueued.job_id)
+    async def queued(container: "Container") -> EnqueuedOut:
+        container.job_registry().check(type, payload)
+        enqueued = await container.enqueue_job()(type, payload, unique_key=unique_key)
+        return EnqueuedOut.showing(await container.show_job()(enqueued.job_id), duplicate=enqueued.duplicate)
 
-    _print(with_container(queued), as_json=as_json)
+    print_one(with_container(queued), line, as_json=as_json)
 
 
 @jobs.command(short_help="Print a job's events until it has ended.")
 @_id
 @click.option("--after", default=0, type=click.IntRange(0), help="Only events behind the one of this number.")
-@_as_json
+@as_json
 def watch(job_id: str, after: int, *, as_json: bool) -> None:
     """Print a job's events as they come, until it has ended; it failed or was cancelled: exit code 1."""
     tell_end(
@@ -118,7 +119,7 @@ def watch(job_id: str, after: int, *, as_json: bool) -> None:
 @_id
 @click.argument("answer")
 @click.option("--question", help="The key of the question that is meant; it may not have been asked yet.")
-@_as_json
+@as_json
 def answer(job_id: str, answer: str, question: str | None, *, as_json: bool) -> None:
     """Answer what a job asks; it goes on."""
     _print(
@@ -131,7 +132,7 @@ def answer(job_id: str, answer: str, question: str | None, *, as_json: bool) -> 
 
 @jobs.command()
 @_id
-@_as_json
+@as_json
 def cancel(job_id: str, *, as_json: bool) -> None:
     """Cancel a job that has not ended."""
     _print(with_container(lambda container: container.cancel_job()(JobId(job_id))), as_json=as_json)
@@ -139,22 +140,10 @@ def cancel(job_id: str, *, as_json: bool) -> None:
 
 @jobs.command()
 @_id
-@_as_json
+@as_json
 def retry(job_id: str, *, as_json: bool) -> None:
     """Run a failed job again."""
     _print(with_container(lambda container: container.retry_job()(JobId(job_id))), as_json=as_json)
-
-
-def _parsed(payload: str) -> dict[str, object]:
-    try:
-        given = json.loads(payload)
-    except ValueError:
-        given = None
-    if not isinstance(given, dict):
-        raise click.BadParameter(
-            """must be an object of JSON, such as '{"form_id": "contact"}'""", param_hint="PAYLOAD"
-        )
-    return given
 
 
 async def follow(container: "Container", job_id: JobId, *, after: int, as_json: bool) -> "JobView":
@@ -173,16 +162,16 @@ def tell_end(job: "JobView", *, as_json: bool) -> None:
         print(json.dumps(_ended(job)))
     else:
         result = f"  {json.dumps(job.result)}" if job.result is not None else ""
-        print(f"{_line(job)}{result}")
+        print(f"{line(_shown(job))}{result}")
     if job.state is not JobState.COMPLETED:
         raise SystemExit(FAILED)
 
 
 def _print(job: "JobView", *, as_json: bool) -> None:
-    print(json.dumps(_shown(job)) if as_json else _line(job))
+    print_one(_shown(job), line, as_json=as_json)
 
 
-def _line(job: "JobView") -> str:
+def line(job: "JobOut") -> str:
     asks = f"  asks: {job.question.text}" if job.question else ""
     went_wrong = f"  {job.error}" if job.error else ""
     return f"{job.id}  {job.state:<10}  {job.queue}  {job.type}{asks}{went_wrong}"
@@ -202,10 +191,10 @@ def _tell(news: "JobNews", *, as_json: bool) -> None:
             )
 
 
-def _shown(job: "JobView") -> dict[str, object]:
+def _shown(job: "JobView") -> "JobOut":
     from hymical.entrypoints.api.schemas.jobs import JobOut  # noqa: PLC0415
 
-    return JobOut.of(job).model_dump(mode="json")
+    return JobOut.of(job)
 
 
 def _ended(job: "JobView") -> dict[str, object]:

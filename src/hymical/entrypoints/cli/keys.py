@@ -1,14 +1,19 @@
 """`hymical keys`: keys to the management API."""
 
-import json
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from hymical.domain.ids import KeyId
 from hymical.domain.instants import rfc3339
-from hymical.domain.keys import Key
+from hymical.entrypoints.cli.options import an_id, as_json, paged
 from hymical.entrypoints.cli.outcome import with_container
+from hymical.entrypoints.cli.output import print_one, print_rows
+
+if TYPE_CHECKING:
+    from hymical.domain.keys import Key
+    from hymical.entrypoints.api.schemas.keys import KeyOut
 
 
 def _duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
@@ -31,48 +36,42 @@ def keys() -> None:
 @click.option(
     "--expires-in", callback=_duration, help="How long it opens the API: 90d, 12h. Without it, until revoked."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@as_json
 def create(name: str, expires_in: timedelta | None, *, as_json: bool) -> None:
     """Make a key and print it; it is shown this once."""
+    from hymical.entrypoints.api.schemas.keys import KeyWithText  # noqa: PLC0415
+
     key, text = with_container(lambda container: container.create_key()(name, expires=expires_in))
-    if as_json:
-        print(json.dumps(_shown(key) | {"key": text.reveal()}))
-    else:
-        print(text.reveal())
+    print_one(KeyWithText.showing(key, text), lambda made: made.key, as_json=as_json)
 
 
 @keys.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_(*, as_json: bool) -> None:
+@paged
+@as_json
+def list_(limit: int, cursor: str | None, *, as_json: bool) -> None:
     """List keys, the oldest first."""
-    found = with_container(lambda container: container.list_keys()())
-    if as_json:
-        print(json.dumps([_shown(key) for key in found]))
-        return
-    for key in found:
-        print(f"{key.id}  {rfc3339(key.created_at)}  {_until(key):<33}  {key.name}")
+    found = with_container(lambda container: container.list_keys()(after=cursor, limit=limit + 1))
+    print_rows(found, _shown, _line, limit=limit, as_json=as_json)
 
 
 @keys.command()
-@click.argument("key_id", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("key_id", metavar="ID", type=an_id)
+@as_json
 def revoke(key_id: str, *, as_json: bool) -> None:
     """End a key at once."""
     key = with_container(lambda container: container.revoke_key()(KeyId(key_id)))
-    print(json.dumps(_shown(key)) if as_json else f"{key.id} is revoked")
+    print_one(_shown(key), lambda ended: f"{ended.id} is revoked", as_json=as_json)
 
 
-def _until(key: Key) -> str:
+def _line(key: "KeyOut") -> str:
     if key.revoked_at is not None:
-        return "revoked"
-    return f"until {rfc3339(key.expires_at)}" if key.expires_at else "valid"
+        until = "revoked"
+    else:
+        until = f"until {rfc3339(key.expires_at)}" if key.expires_at else "valid"
+    return f"{key.id}  {rfc3339(key.created_at)}  {until:<33}  {key.name}"
 
 
-def _shown(key: Key) -> dict[str, str | None]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "created_at": rfc3339(key.created_at),
-        "expires_at": rfc3339(key.expires_at) if key.expires_at else None,
-        "revoked_at": rfc3339(key.revoked_at) if key.revoked_at else None,
-    }
+def _shown(key: "Key") -> "KeyOut":
+    from hymical.entrypoints.api.schemas.keys import KeyOut  # noqa: PLC0415
+
+    return KeyOut.of(key)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hymical.entrypoints.cli.options import as_json
 from hymical.entrypoints.cli.outcome import with_container
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Remove what is over and old.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@as_json
 def cleanup(*, as_json: bool) -> None:
     """Remove what FORMS_SUBMISSION_RETENTION_DAYS and FORMS_HISTORY_RETENTION_DAYS no longer keep."""
     from hymical.domain.retention import Kind  # noqa: PLC0415

@@ -7,6 +7,7 @@ import click
 
 from hymical.domain.instants import rfc3339
 from hymical.entrypoints.cli.jobs import follow, tell_end
+from hymical.entrypoints.cli.options import as_json
 from hymical.entrypoints.cli.outcome import with_container
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from hymical.entrypoints.bootstrap.container import Container
     from hymical.ports.jobs import JobView
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the API answers.")
 _name = click.argument("name")
 
 
@@ -25,7 +25,7 @@ def schedules() -> None:
 
 
 @schedules.command("list")
-@_as_json
+@as_json
 def list_(*, as_json: bool) -> None:
     """List schedules with their next and last ticks."""
     view = with_container(lambda container: container.list_schedules()())
@@ -40,7 +40,7 @@ def list_(*, as_json: bool) -> None:
 
 @schedules.command()
 @_name
-@_as_json
+@as_json
 def pause(name: str, *, as_json: bool) -> None:
     """Let a schedule's ticks pass until it is resumed."""
     _change(name, "pause_schedule", as_json=as_json)
@@ -48,7 +48,7 @@ def pause(name: str, *, as_json: bool) -> None:
 
 @schedules.command()
 @_name
-@_as_json
+@as_json
 def resume(name: str, *, as_json: bool) -> None:
     """Go on with a schedule, from its next tick."""
     _change(name, "resume_schedule", as_json=as_json)
@@ -57,7 +57,7 @@ def resume(name: str, *, as_json: bool) -> None:
 @click.command()
 @click.argument("name", metavar="SCHEDULE")
 @click.option("--wait", is_flag=True, help="Print its progress until it has ended; it failed: exit code 1.")
-@_as_json
+@as_json
 def run(name: str, *, wait: bool, as_json: bool) -> None:
     """Run a schedule once, now. A worker of its queue does it."""
 

@@ -1,5 +1,6 @@
 """What is to be sent by the thousand, on the wire."""
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -9,8 +10,6 @@ from hymical.domain.instants import rfc3339
 from hymical.domain.jobs import Json
 from hymical.entrypoints.api.pages import checked_filter
 from hymical.entrypoints.api.schemas.instants import InstantIn
-from hymical.entrypoints.api.schemas.jobs import JobOut
-from hymical.ports.jobs import JobView
 
 # JSON has no enumerations, and strict models take nothing for them
 _Reason = Annotated[Reason, BeforeValidator(Reason)]
@@ -44,6 +43,10 @@ class ReplayIn(BaseModel):
             if value is not None
         }
 
+    def unique_key(self) -> str:
+        """Of the job: whoever asks the same before it has ended gets that one."""
+        return json.dumps(self.payload(), sort_keys=True)
+
 
 class BackfillIn(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -59,10 +62,6 @@ class BackfillIn(BaseModel):
             "received_before": self.received_before and rfc3339(self.received_before),
         }
 
-
-class EnqueuedOut(JobOut):
-    duplicate: bool = Field(description="Whether the same was asked for before, and this is the job of then.")
-
-    @classmethod
-    def showing(cls, job: JobView, *, duplicate: bool) -> "EnqueuedOut":
-        return cls(**dict(JobOut.of(job)), duplicate=duplicate)
+    def unique_key(self, destination_id: str) -> str:
+        """Of the job: there is one at a time for a destination, for two would owe it the same submissions."""
+        return destination_id

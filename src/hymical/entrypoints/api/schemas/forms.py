@@ -1,16 +1,20 @@
 """Forms, submissions and receipts on the wire."""
 
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from hymical.domain.errors import InvalidValue
 from hymical.domain.forms import Form, NewForm, Receipt, Submission
+from hymical.domain.ids import SubmissionId
 from hymical.domain.limits import OPERATORS
 from hymical.domain.origins import origin_of
 from hymical.entrypoints.api.schemas.instants import Instant
 from hymical.entrypoints.api.schemas.limits import FormLimitsShape
+from hymical.ports.forms import SubmissionPlace
 
 _NAME = "For people, 1 to 200 characters."
 # the domain checks it, in words; here it is only described
@@ -22,6 +26,8 @@ _HONEYPOT_FIELD = "A field that people do not see, beside _gotcha: filled in, it
 _DUPLICATE_WINDOW = (
     "Seconds within which an identical post is a double click; 0 is off, null takes the setting."
 )
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_CURSOR = re.compile(r"([0-9]{1,17})-([a-z0-9_]{1,64})", re.ASCII)
 _LIMITS = "Its own, where they are not the operator's."
 
 
@@ -138,6 +144,21 @@ class SubmissionWithFields(SubmissionOut):
             is_spam=submission.is_spam,
             fields={name: list(values) for name, values in submission.fields},
         )
+
+
+def cursor_of(end: SubmissionPlace | None) -> str | None:
+    """What a page of submissions that ends there gives as its `next_cursor`."""
+    return None if end is None else f"{(end.received_at - _EPOCH) // _MICROSECOND}-{end.id}"
+
+
+def place_of(cursor: str | None) -> SubmissionPlace | None:
+    """Raises `InvalidValue` for what `cursor_of` never gives."""
+    if cursor is None:
+        return None
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise InvalidValue("cursor", "must be the next_cursor of an earlier page")
+    return SubmissionPlace(received_at=_EPOCH + int(match[1]) * _MICROSECOND, id=SubmissionId(match[2]))
 
 
 class ReceiptOut(BaseModel):

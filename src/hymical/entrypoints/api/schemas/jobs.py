@@ -1,5 +1,6 @@
 """Jobs, their events, and queues on the wire."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -176,7 +177,11 @@ class JobIn(BaseModel):
 
 
 class EnqueuedOut(JobOut):
-    duplicate: bool = Field(description="It was there already, under the same unique key.")
+    duplicate: bool = Field(description="Whether the same was asked for before, and this is the job of then.")
+
+    @classmethod
+    def showing(cls, job: JobView, *, duplicate: bool) -> "EnqueuedOut":
+        return cls(**dict(JobOut.of(job)), duplicate=duplicate)
 
 
 class QueueOut(BaseModel):
@@ -199,6 +204,12 @@ class QueueOut(BaseModel):
             workers=queue.workers,
             unserved=queue.unserved,
         )
+
+    @classmethod
+    def named(cls, name: str, queues: Iterable[QueueView]) -> "QueueOut":
+        """The queue of that name; where it is not listed, there is nothing in it and nobody at it."""
+        empty = QueueView(name=name, paused=False, due=0, processing=0, lag=None, workers=0)
+        return cls.of(next((queue for queue in queues if queue.name == name), empty))
 
 
 class QueuesOut(BaseModel):
