@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import httpx
 import psycopg
+from click.testing import CliRunner, Result
 from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook
 
@@ -25,6 +26,7 @@ from hymical.domain.ids import FormId, KeyId
 from hymical.domain.keys import key_digest, new_key_text
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings
+from hymical.entrypoints.cli.main import main
 from hymical.entrypoints.processes import RoleProcess, role_process
 from tests.builders import ids
 from tests.receivers import Received
@@ -192,6 +194,11 @@ class Site:
     def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         """A command, to its end."""
         return run_hymical(*arguments, environment=self._environment | _variables(settings))
+
+    def command(self, *arguments: str, **settings: str) -> Result:
+        """The same in this process, which is faster; not from within an event loop."""
+        given = self._environment | _variables(settings)
+        return CliRunner().invoke(main, arguments, env=given, catch_exceptions=False)
 
     @cached_property
     def key(self) -> str:

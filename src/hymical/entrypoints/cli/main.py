@@ -3,12 +3,16 @@
 import click
 
 import hymical
+from hymical.entrypoints.cli.deliveries import deliveries
+from hymical.entrypoints.cli.destinations import destinations
+from hymical.entrypoints.cli.forms import forms
 from hymical.entrypoints.cli.jobs import jobs
 from hymical.entrypoints.cli.keys import keys
 from hymical.entrypoints.cli.processes import demo, dev, migrate, scheduler, serve, up, worker
 from hymical.entrypoints.cli.queues import queues
 from hymical.entrypoints.cli.retention import cleanup
 from hymical.entrypoints.cli.schedules import run, schedules
+from hymical.entrypoints.cli.submissions import submissions
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -28,6 +32,10 @@ for command in (
     migrate,
     demo,
     dev,
+    forms,
+    destinations,
+    submissions,
+    deliveries,
     keys,
     jobs,
     queues,

@@ -2,11 +2,13 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from hymical.domain.deliveries import DeliveryState, Reason
 from hymical.domain.errors import (
     AlreadyExists,
+    FormNotEmpty,
     HymicalError,
     InvalidPayload,
     InvalidValue,
@@ -14,16 +16,24 @@ from hymical.domain.errors import (
     JobNotFailed,
     JobNotWaiting,
     NotFound,
+    NotReplayable,
+    NotResendable,
+    NotSpam,
     SchemaMismatch,
+    SecretUnreadable,
     StorageUnavailable,
+    TooManyColumns,
     UnknownJobType,
 )
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from hymical.entrypoints.bootstrap.container import Container
     from hymical.entrypoints.bootstrap.settings import Settings
 
 _Result = TypeVar("_Result")
+_Asked = TypeVar("_Asked", bound="BaseModel")
 
 FAILED, UNUSABLE = 1, 2
 """Exit codes: the command could not be carried out; what it was given cannot work."""
@@ -42,6 +52,22 @@ def settings_or_fail() -> "Settings":
         return load_settings()
     except SettingsInvalid as error:
         fail(*error.problems, code=UNUSABLE)
+
+
+def validated(shape: type[_Asked], given: Mapping[str, object]) -> _Asked:
+    """What the API would be sent; what it would refuse ends the command."""
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    try:
+        return shape.model_validate(given)
+    except ValidationError as error:
+        fail(
+            *(
+                f"{'.'.join(map(str, problem['loc']))}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+                for problem in error.errors(include_url=False)
+            ),
+            code=UNUSABLE,
+        )
 
 
 def run_or_fail(work: Awaitable[_Result]) -> _Result:
@@ -94,7 +120,32 @@ def sentence(error: HymicalError) -> str:
         case InvalidValue(field=field, rule=rule):
             return f"{field} {rule}"
         case _:
-            return _about_a_job(error) or f"{type(error).__name__}: {error}"
+            return _about_what_was_posted(error) or _about_a_job(error) or f"{type(error).__name__}: {error}"
+
+
+def _about_what_was_posted(error: HymicalError) -> str | None:
+    match error:
+        case FormNotEmpty(form_id=name):
+            return f"the form {name} holds submissions; erase them first, or close it: `hymical forms close {name}`"
+        case NotSpam():
+            return "this submission is not kept as spam; it has been, or is being, delivered"
+        case TooManyColumns(limit=limit):
+            return f"there are more than {limit} different names; a file in json or ndjson takes any"
+        case NotReplayable(reason=Reason.DESTINATION_DISABLED):
+            return "its destination is disabled; resume it first, with `hymical destinations resume`"
+        case NotReplayable(state=DeliveryState.FAILED, reason=str(reason)):
+            return f"this delivery failed for good: {reason}; there is nothing left to send, or nowhere to send it"
+        case NotReplayable(state=state):
+            return f"only a failed delivery can be replayed; this one is {state}"
+        case NotResendable():
+            return "its submission was erased, or its destination was deleted or is disabled"
+        case SecretUnreadable():
+            return (
+                "the secrets were sealed with a key that FORMS_SECRET_KEY does not hold;"
+                " add that key behind the newest one"
+            )
+        case _:
+            return None
 
 
 def _about_a_job(error: HymicalError) -> str | None:

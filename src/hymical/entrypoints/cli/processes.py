@@ -117,7 +117,7 @@ def migrate() -> None:
 
 @click.command()
 def demo() -> None:
-    """Run the main job once, end to end, on an embedded PostgreSQL."""
+    """Run the main job once, end to end. It brings its own PostgreSQL."""
     _need_the_extra()
     from hymical.entrypoints.demo import demonstrate  # noqa: PLC0415
 
