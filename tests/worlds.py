@@ -11,6 +11,7 @@ from hymical.adapters.memory.alerts import MemoryAlertBook
 from hymical.adapters.memory.bulk import MemoryBulkQueue
 from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeliveryQueue
 from hymical.adapters.memory.destinations import MemoryDestinationHealth, MemoryDestinationRepository
+from hymical.adapters.memory.doctor import MemoryInspection
 from hymical.adapters.memory.exports import MemoryExportStore, MemorySubmissionWalk
 from hymical.adapters.memory.forms import MemoryFormRepository, MemorySubmissionRepository
 from hymical.adapters.memory.jobs import MemoryJobHistory, MemoryJobQueue
@@ -27,6 +28,7 @@ from hymical.adapters.postgres.alerts import PostgresAlertBook
 from hymical.adapters.postgres.bulk import PostgresBulkQueue
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
+from hymical.adapters.postgres.doctor import PostgresInspection
 from hymical.adapters.postgres.exports import PostgresExportStore, PostgresSubmissionWalk
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
@@ -48,6 +50,7 @@ from hymical.ports.alerts import AlertBook
 from hymical.ports.bulk import BulkQueue
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue
 from hymical.ports.destinations import DestinationHealth, DestinationRepository
+from hymical.ports.doctor import DatabaseInspection
 from hymical.ports.exports import ExportStore, SubmissionWalk
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.jobs import JobHistory, JobQueue
@@ -80,6 +83,7 @@ class World:
     source_key: SourceKey
     ledger: ScheduleLedger
     alerts: AlertBook
+    inspection: DatabaseInspection
     queue: DeliveryQueue
     history: DeliveryHistory
     bulk: BulkQueue
@@ -145,6 +149,7 @@ def memory_world() -> World:
         source_key=MemorySourceKey(bytes(range(32))),
         ledger=MemoryScheduleLedger(store, clock),
         alerts=MemoryAlertBook(store, clock),
+        inspection=MemoryInspection(clock),
         queue=queue,
         history=MemoryDeliveryHistory(store, clock),
         bulk=MemoryBulkQueue(store, queue, clock),
@@ -184,6 +189,7 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             source_key=PostgresSourceKey(connections),
             ledger=PostgresScheduleLedger(connections, clock),
             alerts=PostgresAlertBook(connections, clock),
+            inspection=PostgresInspection(connections, clock),
             queue=PostgresDeliveryQueue(connections, clock, cipher),
             history=PostgresDeliveryHistory(connections, clock),
             bulk=PostgresBulkQueue(connections, clock),

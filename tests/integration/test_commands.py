@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from click import Group
 from click.testing import CliRunner
+from cryptography.fernet import Fernet
 
+from hymical.domain.doctor import Ailment, Finding
+from hymical.entrypoints.cli.doctor import words
 from hymical.entrypoints.cli.main import main
+from tests.database import Databases
 from tests.site import Site
 
 HOOK = "http://127.0.0.1:9/hook"
@@ -234,3 +238,77 @@ def test_deliveries_are_found_shown_replayed_and_resent_on_the_command_line(shar
     assert any(line.startswith("explanation: ") for line in shown)
     site.command("submissions", "delete", submission)
     assert refused(site, "deliveries", "replay", one).startswith("this delivery failed for good")
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_site_that_works(site: Site) -> None:
+    site.start_worker()
+    site.start_scheduler()
+
+    ended = site.command("doctor")
+
+    assert ended.exit_code == 0, ended.output
+    *notes, verdict = ended.stdout.splitlines()
+    assert verdict == "nothing is wrong"
+    assert [note.split(";")[0] for note in notes] == [
+        "note: nobody is told when destinations fail or work stands still",
+        "note: new signing secrets are stored as they are",
+    ]
+
+
+def test_the_doctor_says_what_is_wrong_and_what_to_do(site: Site) -> None:
+    old, new = (Fernet.generate_key().decode() for _ in range(2))
+    site.command("forms", "create", "contact", "--name", "Contact")
+    sealed = answered(site, "destinations", "create", "contact", "--url", HOOK, secret_key=old)["id"]
+
+    ended = site.command("doctor", secret_key=new, databse_url="x", alert_webhook_url="http://10.0.0.1/")
+    assert ended.exit_code == 1
+    assert ended.stdout.splitlines() == [
+        "wrong: FORMS_DATABSE_URL is not a setting, and is ignored; did you mean FORMS_DATABASE_URL?",
+        "wrong: FORMS_ALERT_WEBHOOK_SECRET and FORMS_ALERT_WEBHOOK_URL go together: set both, or neither.",
+    ]
+
+    found = json.loads(site.command("doctor", "--json", secret_key=new, webhook_allowed_networks="").stdout)
+    assert found["healthy"] is False
+    ailing = {one["ailment"]: one for one in found["findings"] if one["is_wrong"]}
+    assert ailing.keys() == {
+        "worker_missing",
+        "scheduler_missing",
+        "sealed_otherwise",
+        "destination_blocked",
+    }
+    assert ailing["sealed_otherwise"]["subject"] == sealed
+    assert "add that key behind the newest one" in ailing["sealed_otherwise"]["says"]
+    assert "FORMS_WEBHOOK_ALLOWED_NETWORKS" in ailing["destination_blocked"]["says"]
+
+
+def test_the_doctor_says_what_the_database_lacks(databases: Databases) -> None:
+    with databases.empty() as url, Site(url) as site:
+        (sentence,) = site.command("doctor").stdout.splitlines()
+        assert "not migrated" in sentence
+        assert "run `hymical migrate`" in sentence
+    away = Site("postgresql://127.0.0.1:9/nowhere").command("doctor")
+    assert (away.exit_code, "does not answer" in away.stdout) == (1, True)
+
+
+def test_the_doctor_names_the_rights_that_a_role_lacks(site: Site) -> None:
+    role = "hymical_may_little"
+    site.execute(f"DROP ROLE IF EXISTS {role}")
+    site.execute(f"CREATE ROLE {role}")
+    try:
+        site.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+        site.execute(f"REVOKE DELETE ON jobs FROM {role}")
+        behind = "&" if "?" in site.database_url else "?"
+        poor = f"{site.database_url}{behind}options=-c%20role%3D{role}"
+        ended = site.command("doctor", database_url=poor)
+        assert ended.stdout == (
+            "wrong: the role in FORMS_DATABASE_URL lacks DELETE on jobs;"
+            " grant it, or connect as the role that migrated\n"
+        )
+    finally:
+        site.execute(f"DROP OWNED BY {role}")
+        site.execute(f"DROP ROLE {role}")
+
+
+def test_the_doctor_has_words_for_everything_that_it_finds() -> None:
+    for ailment in Ailment:
+        assert "{" not in words(Finding(ailment=ailment, subject="contact", fact="a fact"))

@@ -67,7 +67,7 @@ class WatchOver:
             Alert(kind=AlertKind.QUEUE_UNSERVED, subject=queue.name)
             # whether there are any, not how many: every process asks this twice a minute
             for queue in await self.history.queues(at_most=1)
-            if (queue.due or queue.processing) and not queue.workers and not queue.paused
+            if queue.abandoned
         }
 
     async def _tell(self, messages: Sequence[Message], now: datetime) -> None:

@@ -49,6 +49,15 @@ class Troubled:
 
 
 class DestinationHealth(Protocol):
+    async def page(
+        self, *, after: DestinationId | None, limit: int
+    ) -> Sequence[tuple[Destination, Trouble | None]]:
+        """Every destination there is, by id, those behind `after`, at most `limit`.
+
+        One whose secrets cannot be opened has none here.
+        """
+        ...
+
     async def lock(self, destination_ids: Collection[DestinationId]) -> Troubled:
         """Those that are there, each locked in the order of the ids."""
         ...

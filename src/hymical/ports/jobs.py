@@ -213,6 +213,11 @@ class QueueView:
         """Jobs are due, and nobody is there to run them."""
         return self.due > 0 and self.workers == 0
 
+    @property
+    def abandoned(self) -> bool:
+        """Jobs are due or were begun, nobody is there to run them, and it is not paused on purpose."""
+        return self.due + self.processing > 0 and self.workers == 0 and not self.paused
+
 
 class JobHistory(Protocol):
     async def page(self, which: JobFilter, *, before: str | None, limit: int) -> Sequence[JobView]:

@@ -88,6 +88,13 @@ class MemoryDestinationHealth:
         self._store = store
         self._clock = clock
 
+    async def page(
+        self, *, after: DestinationId | None, limit: int
+    ) -> Sequence[tuple[Destination, Trouble | None]]:
+        rows = self._store.rows
+        behind = [one for one in sorted(rows.destinations) if after is None or one > after]
+        return [(rows.destinations[one], rows.trouble.get(one)) for one in behind[:limit]]
+
     async def lock(self, destination_ids: Collection[DestinationId]) -> Troubled:
         rows = self._store.rows
         return Troubled(

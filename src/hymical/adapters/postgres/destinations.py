@@ -149,6 +149,26 @@ class PostgresDestinationHealth:
         self._clock = clock
         self._rows = DestinationRows(cipher)
 
+    async def page(
+        self, *, after: DestinationId | None, limit: int
+    ) -> Sequence[tuple[Destination, Trouble | None]]:
+        query = (
+            select(destinations, destination_trouble)
+            .outerjoin(destination_trouble, destination_trouble.c.destination_id == destinations.c.id)
+            .where(_there)
+            .order_by(destinations.c.id)
+            .limit(limit)
+        )
+        if after is not None:
+            query = query.where(destinations.c.id > after)
+        with translated():
+            async with self._transactions.connection() as connection:
+                rows = list((await connection.execute(query)).mappings())
+        return [
+            (self._rows.destination(row), None if row["destination_id"] is None else _trouble(row))
+            for row in rows
+        ]
+
     async def lock(self, destination_ids: Collection[DestinationId]) -> Troubled:
         locked = (
             select(destinations)
@@ -226,4 +246,6 @@ def _as_now(clock: Clock) -> ColumnElement[datetime]:
 
 
 def _trouble(row: Mapping[Any, Any]) -> Trouble:
-    return Trouble(**{name: value for name, value in row.items() if name != "destination_id"})
+    return Trouble(
+        **{column.name: row[column.name] for column in destination_trouble.c if not column.primary_key}
+    )

@@ -15,6 +15,7 @@ from hymical.adapters.postgres.alerts import PostgresAlertBook
 from hymical.adapters.postgres.bulk import PostgresBulkQueue
 from hymical.adapters.postgres.deliveries import PostgresDeliveryHistory, PostgresDeliveryQueue
 from hymical.adapters.postgres.destinations import PostgresDestinationHealth, PostgresDestinationRepository
+from hymical.adapters.postgres.doctor import PostgresInspection
 from hymical.adapters.postgres.exports import PostgresExportStore, PostgresSubmissionWalk
 from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubmissionRepository
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
@@ -52,6 +53,7 @@ from hymical.application.destinations import (
     SetOperator,
     ShowDestination,
 )
+from hymical.application.doctor import Examine
 from hymical.application.exports import OpenExportFile, StartExport, StreamSubmissions, WriteExport
 from hymical.application.forms import (
     AcceptPosts,
@@ -110,6 +112,7 @@ from hymical.ports.bulk import BulkQueue
 from hymical.ports.clock import Clock
 from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue, WebhookSender
 from hymical.ports.destinations import DestinationHealth, DestinationRepository, TargetCheck
+from hymical.ports.doctor import DatabaseInspection
 from hymical.ports.exports import ExportStore, SubmissionWalk
 from hymical.ports.forms import FormRepository, SubmissionRepository
 from hymical.ports.ids import Ids
@@ -187,6 +190,7 @@ class Container(containers.DeclarativeContainer):
     job_history: Provider[JobHistory] = Singleton(PostgresJobHistory, connections, clock)
     progress: Provider[ProgressBus] = Singleton(PostgresProgressBus, connections, database_url, clock)
     ledger: Provider[ScheduleLedger] = Singleton(PostgresScheduleLedger, connections, clock)
+    inspection: Provider[DatabaseInspection] = Singleton(PostgresInspection, connections, clock)
     alerts: Provider[AlertBook] = Singleton(PostgresAlertBook, connections, clock)
     calendar: Provider[CronCalendar] = Singleton(CronSimCalendar)
 
@@ -381,6 +385,19 @@ class Container(containers.DeclarativeContainer):
         OpenExportFile, history=job_history, exports=exports
     )
     stream_submissions: Provider[StreamSubmissions] = Singleton(StreamSubmissions, walk=walk)
+
+    examine: Provider[Examine] = Singleton(
+        Examine,
+        inspection=inspection,
+        workers=workers,
+        timetables=timetables,
+        history=job_history,
+        health=health,
+        targets=targets,
+        clock=clock,
+        alert_url=Computed(lambda settings: settings.alert_webhook_url, settings),
+        seals=Computed(lambda settings: bool(settings.secret_key), settings),
+    )
 
     clean_up: Provider[CleanUp] = Singleton(CleanUp, sweep=sweep, policy=retention_policy, clock=clock)
 

@@ -4,6 +4,7 @@ import base64
 import logging
 import os
 import re
+from collections.abc import Collection
 from datetime import timedelta
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -286,7 +287,13 @@ class Settings(BaseSettings):
 
 def load_settings() -> Settings:
     """Warns of variables that are no settings. Raises `SettingsInvalid` with every problem at once."""
-    _warn_of_unknown_variables()
+    for sentence in unknown_variables():
+        _log.warning("%s", sentence)
+    return read_settings()
+
+
+def read_settings() -> Settings:
+    """Raises `SettingsInvalid` with every problem at once."""
     try:
         return Settings(_env_file=_env_file())  # type: ignore[call-arg]  # it gives the rest
     except ValidationError as error:
@@ -297,14 +304,21 @@ def _env_file() -> str:
     return os.environ.get(_ENV_FILE) or ".env"
 
 
-def _warn_of_unknown_variables() -> None:
+def unknown_variables() -> list[str]:
+    """A sentence for each variable that begins as a setting does, and is none."""
     known = {f"{_PREFIX}{name}".upper() for name in Settings.model_fields} | {_ENV_FILE}
     read = DotEnvSettingsSource(Settings, env_file=_env_file()).env_vars
-    for name in sorted({name.upper() for name in (*read, *os.environ)} - known - {_OF_TESTS}):
-        if name.startswith(_PREFIX):
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            _log.warning("%s is not a setting, and is ignored%s", name, hint)
+    given = {name.upper() for name in (*read, *os.environ)} - known - {_OF_TESTS}
+    return [
+        f"{name} is not a setting, and is ignored{_hint(name, known)}"
+        for name in sorted(given)
+        if name.startswith(_PREFIX)
+    ]
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 _WORDS = {

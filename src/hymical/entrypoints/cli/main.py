@@ -5,6 +5,7 @@ import click
 import hymical
 from hymical.entrypoints.cli.deliveries import deliveries
 from hymical.entrypoints.cli.destinations import destinations
+from hymical.entrypoints.cli.doctor import doctor
 from hymical.entrypoints.cli.forms import forms
 from hymical.entrypoints.cli.jobs import jobs
 from hymical.entrypoints.cli.keys import keys
@@ -42,5 +43,6 @@ for command in (
     schedules,
     run,
     cleanup,
+    doctor,
 ):
     main.add_command(command)
