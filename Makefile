@@ -13,7 +13,7 @@ dev: $(READY)
 	@$(BIN)/hymical dev
 
 test: $(READY)
-	$(BIN)/pytest -n auto $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
 # two minutes of failures of every kind, and the count afterwards; ARGS="--seed 7 --seconds 60" chooses
 chaos: $(READY)

@@ -1,5 +1,6 @@
 """Jobs and queues over HTTP and on the command line."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -7,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from click.testing import Result
 
 from hymical.domain.jobs import AskHuman, Errored, Finished, GiveUp, Question
 from tests.hands import Hands, hands_at
@@ -30,6 +32,11 @@ def problem(answer: httpx.Response, status: int, code: str) -> str:
     content: dict[str, Any] = answer.json()
     assert (answer.status_code, content["status"], content["code"]) == (status, status, code)
     return str(content["detail"])
+
+
+async def said(site: Site, *arguments: str) -> Result:
+    """A command, in a thread with an event loop of its own."""
+    return await asyncio.to_thread(site.command, *arguments)
 
 
 def queue_named(site: Site, name: str) -> dict[str, Any]:
@@ -220,30 +227,32 @@ async def test_the_commands_print_what_the_api_answers(site: Site, hands: Hands)
     await hands.tell(job, "a", "b", message={"rows": 1})
     await hands.end(job, Errored(error="out of paper"))
 
-    shown = site.run("jobs", "show", job.id, "--json")
-    listed = site.run("jobs", "list", "--queue", "commanded", "--json")
-    watched = site.run("jobs", "watch", job.id, "--after", "1", "--json")
+    shown = await said(site, "jobs", "show", job.id, "--json")
+    listed = await said(site, "jobs", "list", "--queue", "commanded", "--json")
+    watched = await said(site, "jobs", "watch", job.id, "--after", "1", "--json")
     assert json.loads(shown.stdout) == site.read(f"/jobs/{job.id}")
     assert json.loads(listed.stdout) == site.read("/jobs", queue="commanded")
-    assert watched.returncode == 1
+    assert watched.exit_code == 1
     event, end = map(json.loads, watched.stdout.splitlines())
     assert (event["number"], event["step"], event["message"]) == (2, "b", {"rows": 1})
     assert (end["state"], end["error"]) == ("failed", "out of paper")
 
-    assert site.run("jobs", "retry", job.id).returncode == 0
-    assert "commanded  unserved  1 due" in site.run("queues", "list").stdout
-    assert site.run("queues", "pause", "commanded").stdout == "commanded is paused\n"
-    queues = json.loads(site.run("queues", "list", "--json").stdout)["items"]
+    assert (await said(site, "jobs", "retry", job.id)).exit_code == 0
+    assert "commanded  unserved  1 due" in (await said(site, "queues", "list")).stdout
+    assert (await said(site, "queues", "pause", "commanded")).stdout == "commanded is paused\n"
+    queues = json.loads((await said(site, "queues", "list", "--json")).stdout)["items"]
     (commanded,) = (queue for queue in queues if queue["name"] == "commanded")
     assert commanded["paused"] is True
     assert commanded.keys() == queue_named(site, "commanded").keys()
-    resumed = json.loads(site.run("queues", "resume", "commanded", "--json").stdout)
+    resumed = json.loads((await said(site, "queues", "resume", "commanded", "--json")).stdout)
     assert resumed.keys() == commanded.keys()
     assert resumed["paused"] is False
-    assert site.run("jobs", "cancel", job.id).returncode == 0
-    refused = site.run("jobs", "cancel", job.id)
-    assert (refused.returncode, refused.stderr) == (
+    assert (await said(site, "jobs", "cancel", job.id)).exit_code == 0
+    refused = await said(site, "jobs", "cancel", job.id)
+    assert (refused.exit_code, refused.stderr) == (
         1,
         "hymical: the job is cancelled; only one that has not ended can be cancelled\n",
     )
-    assert site.run("jobs", "show", NO_SUCH_JOB).stderr == f"hymical: there is no job {NO_SUCH_JOB}\n"
+    assert (
+        await said(site, "jobs", "show", NO_SUCH_JOB)
+    ).stderr == f"hymical: there is no job {NO_SUCH_JOB}\n"
