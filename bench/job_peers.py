@@ -199,18 +199,19 @@ async def enqueue_paced(peer: Peer, count: str, pause: str) -> dict[str, Any]:
 
 async def drain(peer: Peer, concurrency: str, count: str, seconds: str) -> dict[str, Any]:
     """Until that many handlers ran, or the time is over."""
-    done, over = 0, asyncio.Event()
+    done, last, over = 0, 0.0, asyncio.Event()
 
     def handle(_: int) -> None:
-        nonlocal done
-        done += 1
+        nonlocal done, last
+        done, last = done + 1, time.monotonic()
         if done >= int(count):
             over.set()
 
     began = time.monotonic()
     working = asyncio.ensure_future(peer.work(int(concurrency), handle, over))
     await asyncio.wait({working}, timeout=float(seconds))
-    elapsed, ran = time.monotonic() - began, done
+    # what is left of the time once nothing is left to do is nobody's
+    elapsed, ran = last - began, done
     await _ended(working, over)
     return {"seconds": elapsed, "ran": ran}
 
