@@ -93,18 +93,21 @@ class PostgresJobQueue:
         return [Enqueued(job_id=owners[job.id], duplicate=owners[job.id] != job.id) for job in new]
 
     def _enqueued(self, new: Sequence[NewJob]) -> dict[str, object]:
-        return {
-            "now": self._clock.pinned(),
-            "ids": [job.id for job in new],
-            "queues": [job.queue for job in new],
-            "types": [job.type for job in new],
-            "versions": [job.version for job in new],
-            "payloads": [_written(job.payload) for job in new],
-            "priorities": [int(job.priority) for job in new],
-            "max_retries": [job.max_retries for job in new],
-            "run_ats": _column(job.run_at for job in new),
-            "unique_keys": _column(job.unique_key for job in new),
-        }
+        batch = [
+            {
+                "id": job.id,
+                "queue": job.queue,
+                "type": job.type,
+                "version": job.version,
+                "payload": _written(job.payload),
+                "priority": job.priority,
+                "max_retries": job.max_retries,
+                "run_at": job.run_at and job.run_at.isoformat(),
+                "unique_key": job.unique_key,
+            }
+            for job in new
+        ]
+        return {"now": self._clock.pinned(), "batch": json.dumps(batch)}
 
     async def claim(self, queues: Sequence[str], *, limit: int, lease: timedelta) -> ClaimedJobs:
         first, self._turn = self._turn % max(len(queues), 1), self._turn + 1
