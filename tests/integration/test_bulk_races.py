@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 
@@ -10,10 +10,11 @@ import pytest
 
 from hymical.application.bulk import _Backfill
 from hymical.application.forms import EraseSubmission, MarkGood
-from hymical.domain.bulk import FailedDeliveries, PastSubmissions, Tally
+from hymical.domain.bulk import FailedDeliveries, PastSubmissions, Step, Tally
 from hymical.domain.deliveries import Failed, Reason
 from hymical.domain.errors import NotFound
-from hymical.ports.deliveries import Settled
+from hymical.domain.ids import SubmissionId
+from hymical.ports.deliveries import DeliveryFilter, Settled
 from tests.builders import LEASE, a_message, a_new_form, a_submission, an_attempt, ids
 from tests.clocks import START
 from tests.integration.test_queue_races import finished_deliveries, held_open, plan, waits_for_a_lock
@@ -103,6 +104,67 @@ async def test_a_back_fill_that_waits_for_an_erasure_sends_nothing_of_it(
 
     assert await walk == 0
     assert site.count("messages") == 0
+
+
+async def a_failed_one(world: World) -> SubmissionId:
+    """The submission of a delivery that was rejected."""
+    await world.owes(1)
+    (claimed,) = (await world.queue.claim(limit=1, lease=LEASE)).deliveries
+    rejected = Settled(
+        claimed=claimed, settlement=Failed(reason=Reason.REJECTED), attempt=an_attempt(claimed.lease.number)
+    )
+    await world.queue.settle([rejected])
+    assert claimed.message.submission_id is not None
+    return claimed.message.submission_id
+
+
+def replaying(world: World) -> Callable[[], Awaitable[Step]]:
+    return partial(world.bulk.replay, FailedDeliveries(), before=START + DAY, after="", limit=10)
+
+
+async def test_a_submission_that_is_erased_while_many_are_replayed_is_not_sent_empty(
+    world: World, database_url: str
+) -> None:
+    submission_id = await a_failed_one(world)
+
+    async with held_open(world, replaying(world)) as results:
+        erasure = asyncio.create_task(erasing(world)(submission_id))
+        await waits_for_a_lock(database_url)
+    await erasure
+
+    assert results[0].sent == 1
+    assert not (await world.queue.claim(limit=10, lease=LEASE)).deliveries
+    (view,) = await world.history.page(DeliveryFilter(), before=None, limit=10)
+    assert view.failure_reason is Reason.SUBMISSION_DELETED
+
+
+async def test_a_replay_of_many_that_waits_for_an_erasure_skips_what_was_erased(
+    world: World, database_url: str
+) -> None:
+    submission_id = await a_failed_one(world)
+
+    async with held_open(
+        world,
+        partial(world.queue.withdraw_submission, submission_id),
+        partial(world.submissions.erase, submission_id),
+    ):
+        replay = asyncio.ensure_future(replaying(world)())
+        await waits_for_a_lock(database_url)
+
+    assert (await replay).skipped == {"submission_deleted": 1}
+    assert not (await world.queue.claim(limit=10, lease=LEASE)).deliveries
+
+
+async def test_of_two_replays_of_many_at_once_only_one_counts_a_delivery(
+    world: World, database_url: str
+) -> None:
+    await a_failed_one(world)
+
+    async with held_open(world, replaying(world)) as results:
+        second = asyncio.ensure_future(replaying(world)())
+        await waits_for_a_lock(database_url)
+
+    assert (results[0].sent, (await second).sent) == (1, 0)
 
 
 async def test_a_replay_of_many_reads_no_more_however_many_were_delivered(
