@@ -34,12 +34,13 @@ from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubm
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository, PostgresKeyWarnings
 from hymical.adapters.postgres.limits import PostgresRateLimiter
+from hymical.adapters.postgres.pool import ConnectionPool
 from hymical.adapters.postgres.progress import PostgresProgressBus
 from hymical.adapters.postgres.retention import PostgresHistorySweep
 from hymical.adapters.postgres.schedules import PostgresScheduleLedger
 from hymical.adapters.postgres.sources import PostgresSourceKey
 from hymical.adapters.postgres.tables import jobs as jobs_table
-from hymical.adapters.postgres.transactions import PostgresTransactions, create_engine
+from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.adapters.postgres.wakeups import PostgresWakeUps
 from hymical.adapters.postgres.workers import PostgresWorkerRegistry
 from hymical.domain.deliveries import Delivery, fan_out
@@ -166,8 +167,8 @@ def memory_world() -> World:
 
 @asynccontextmanager
 async def postgres_world(database_url: str) -> AsyncIterator[World]:
-    engine, clock = create_engine(database_url, application_name="tests", pool_size=10), StoppedClock()
-    connections, cipher = PostgresTransactions(engine), FernetCipher([])
+    pool, clock = ConnectionPool(database_url, application_name="tests", size=10), StoppedClock()
+    connections, cipher = PostgresTransactions(pool), FernetCipher([])
 
     async def delete_job(job_id: JobId) -> None:
         async with connections.connection() as connection:
@@ -203,4 +204,4 @@ async def postgres_world(database_url: str) -> AsyncIterator[World]:
             rings_at_first=True,
         )
     finally:
-        await engine.dispose()
+        await pool.close()

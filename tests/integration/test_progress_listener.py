@@ -7,8 +7,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import psycopg
 import pytest
 
+from hymical.adapters.postgres.pool import ConnectionPool
 from hymical.adapters.postgres.progress import PostgresProgressBus
-from hymical.adapters.postgres.transactions import PostgresTransactions, create_engine
+from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.adapters.system.clock import SystemClock
 from hymical.domain.ids import JobId
 from tests.builders import ids
@@ -24,11 +25,11 @@ NOBODY = "postgresql://nobody@127.0.0.1:9/nothing"
 
 @asynccontextmanager
 async def bus_at(database_url: str, *, linger: float = 0) -> AsyncIterator[PostgresProgressBus]:
-    engine = create_engine(database_url, application_name="tests", pool_size=1)
+    pool = ConnectionPool(database_url, application_name="tests", size=1)
     try:
-        yield PostgresProgressBus(PostgresTransactions(engine), database_url, SystemClock(), linger=linger)
+        yield PostgresProgressBus(PostgresTransactions(pool), database_url, SystemClock(), linger=linger)
     finally:
-        await engine.dispose()
+        await pool.close()
 
 
 class Server:

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
+from hymical.adapters.postgres.pool import ConnectionPool
 from hymical.adapters.postgres.statements import statement
-from hymical.adapters.postgres.transactions import create_engine
 from hymical.application.destinations import SetOperator
 from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, Reason
 from hymical.domain.errors import NotReplayable, NotResendable
@@ -283,12 +283,12 @@ async def test_workers_that_start_together_make_the_operator_s_destination_once(
 async def test_who_stands_still_in_a_transaction_loses_its_locks_long_before_a_lease_ends(
     database_url: str,
 ) -> None:
-    engine = create_engine(database_url, application_name="tests", pool_size=1)
+    pool = ConnectionPool(database_url, application_name="tests", size=1)
     try:
-        async with engine.connect() as connection:
-            longest = await connection.scalar(text("SHOW idle_in_transaction_session_timeout"))
+        async with pool.one() as pooled:
+            longest = await pooled.connection.scalar(text("SHOW idle_in_transaction_session_timeout"))
     finally:
-        await engine.dispose()
+        await pool.close()
     assert longest == "15s"
 
 
@@ -333,15 +333,15 @@ class Plan:
 
 async def plan(database_url: str, name: str, **parameters: object) -> Plan:
     """Carries a queue statement out and undoes it."""
-    engine = create_engine(database_url, application_name="tests", pool_size=1)
+    pool = ConnectionPool(database_url, application_name="tests", size=1)
     explain = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement(name).text}")
     try:
-        async with engine.connect() as connection:
-            await connection.exec_driver_sql("BEGIN")
-            found = await connection.scalar(explain, {"now": START + timedelta(days=1), **parameters})
-            await connection.exec_driver_sql("ROLLBACK")
+        async with pool.one() as pooled:
+            await pooled.connection.exec_driver_sql("BEGIN")
+            found = await pooled.connection.scalar(explain, {"now": START + timedelta(days=1), **parameters})
+            await pooled.connection.exec_driver_sql("ROLLBACK")
     finally:
-        await engine.dispose()
+        await pool.close()
     top = found[0]["Plan"]
     return Plan(
         nodes=list(walked(top)), touched=int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])

@@ -24,19 +24,20 @@ PROCESS = """
 import asyncio, sys
 from datetime import timedelta
 from hymical.adapters.postgres.limits import PostgresRateLimiter
-from hymical.adapters.postgres.transactions import PostgresTransactions, create_engine
+from hymical.adapters.postgres.pool import ConnectionPool
+from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.adapters.system.clock import SystemClock
 from hymical.domain.limits import RateLimit
 from hymical.ports.limits import Asked, Bucket
 
 async def main():
-    engine = create_engine(sys.argv[1], application_name="tests", pool_size=4)
-    limiter = PostgresRateLimiter(PostgresTransactions(engine), SystemClock())
+    pool = ConnectionPool(sys.argv[1], application_name="tests", size=4)
+    limiter = PostgresRateLimiter(PostgresTransactions(pool), SystemClock())
     limit = RateLimit(requests=100, window=timedelta(hours=100))
     asked = Asked(source=Bucket(key=b"s" * 32, limit=limit), form=Bucket(key=b"form:contact", limit=limit))
     batches = await asyncio.gather(*(limiter.spend([asked] * 3) for _ in range(20)))
     print(sum(decision.refusal is None for batch in batches for decision in batch))
-    await engine.dispose()
+    await pool.close()
 
 asyncio.run(main())
 """

@@ -47,12 +47,15 @@ def check_text(field: str, text: str, *, longest: int) -> None:
         raise InvalidValue(field, rule)
 
 
+_JSON = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
+
+
 def check_json(field: str, value: object, *, largest: int = LARGEST_JSON) -> None:
     """Raises `InvalidValue` for what is no object of JSON, or takes more than `largest` bytes in UTF-8."""
     if not isinstance(value, Mapping):
         raise InvalidValue(field, f"must be an object of JSON, not {type(value).__name__}")
     try:
-        size = len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+        size = len(_JSON.encode(value).encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(field, f"must be JSON: {error}") from None
     if size > largest:

@@ -15,7 +15,6 @@ from sqlalchemy.exc import (
     OperationalError,
     ProgrammingError,
 )
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from hymical.domain.errors import HymicalError, StorageUnavailable
 
@@ -24,7 +23,6 @@ _AWAY = (
     InterfaceError,
     InternalError,
     DisconnectionError,
-    PoolTimeoutError,
     OSError,
     psycopg.OperationalError,
     psycopg.InterfaceError,

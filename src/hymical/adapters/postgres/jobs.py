@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 from sqlalchemy import Row, literal_column, select
 from sqlalchemy.dialects.postgresql import insert
 
@@ -50,6 +51,8 @@ from hymical.ports.jobs import (
 )
 from hymical.ports.workers import LIVE_WITHIN
 
+_JSON = json.JSONEncoder(allow_nan=False)
+
 _Place = tuple[datetime, str]
 
 _BEGINNING: _Place = (datetime(1, 1, 1, tzinfo=UTC), "")
@@ -70,9 +73,11 @@ class PostgresJobQueue:
     async def enqueue(self, new: Sequence[NewJob]) -> Sequence[Enqueued]:
         left, owners = list(new), dict[JobId, JobId]()
         for _ in range(_SOUGHT_AGAIN):
-            stored = {row.id for row in await self._transactions.run("enqueue_jobs", self._enqueued(left))}
-            owners |= {job.id: job.id for job in left if job.id in stored}
-            left = [job for job in left if job.id not in stored]
+            if not left:
+                break
+            rows = await self._transactions.run("enqueue_jobs", self._enqueued(left))
+            stored = {row.id for row in rows}
+            left = [job for job in left if job.unique_key is not None and job.id not in stored]
             if not left:
                 break
             wanted = {
@@ -86,11 +91,9 @@ class PostgresJobQueue:
             }
             # one that ended in between has set its key free
             left = [job for job in left if job.id not in owners]
-            if not left:
-                break
         if left:
             raise StorageUnavailable("the jobs with these unique keys end and begin too fast")
-        return [Enqueued(job_id=owners[job.id], duplicate=owners[job.id] != job.id) for job in new]
+        return [Enqueued(job_id=owners.get(job.id, job.id), duplicate=job.id in owners) for job in new]
 
     def _enqueued(self, new: Sequence[NewJob]) -> dict[str, object]:
         batch = [
@@ -107,7 +110,7 @@ class PostgresJobQueue:
             }
             for job in new
         ]
-        return {"now": self._clock.pinned(), "batch": json.dumps(batch)}
+        return {"now": self._clock.pinned(), "batch": msgspec.json.encode(batch).decode()}
 
     async def claim(self, queues: Sequence[str], *, limit: int, lease: timedelta) -> ClaimedJobs:
         first, self._turn = self._turn % max(len(queues), 1), self._turn + 1
@@ -334,7 +337,7 @@ def _column(values: Iterable[object]) -> list[object] | None:
 
 
 def _written(value: Json | None) -> str | None:
-    return None if value is None else json.dumps(value, allow_nan=False)
+    return None if value is None else _JSON.encode(value)
 
 
 def _state_after(settled: SettledJob) -> JobState:

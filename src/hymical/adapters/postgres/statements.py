@@ -17,10 +17,10 @@ def statement(name: str) -> TextClause:
 
 
 @cache
-def driver_statement(name: str) -> str:
+def driver_statement(name: str) -> bytes:
     """The same as the driver takes it: with `%(name)s`, and without its comments."""
     plain = _COMMENT.sub("", _text_of(name)).replace("%", "%%")
-    return _PARAMETER.sub(r"%(\1)s", plain)
+    return _PARAMETER.sub(r"%(\1)s", plain).encode()
 
 
 def _text_of(name: str) -> str:

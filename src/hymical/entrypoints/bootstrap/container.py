@@ -6,7 +6,6 @@ from datetime import timedelta
 from dependency_injector import containers
 from dependency_injector.providers import Callable as Computed
 from dependency_injector.providers import Dependency, Provider, Self, Singleton
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from hymical.adapters.cronsim.calendar import CronSimCalendar
 from hymical.adapters.fernet.cipher import FernetCipher
@@ -21,6 +20,7 @@ from hymical.adapters.postgres.forms import PostgresFormRepository, PostgresSubm
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
 from hymical.adapters.postgres.keys import PostgresKeyRepository, PostgresKeyWarnings
 from hymical.adapters.postgres.limits import PostgresRateLimiter
+from hymical.adapters.postgres.pool import ConnectionPool
 from hymical.adapters.postgres.progress import PostgresProgressBus
 from hymical.adapters.postgres.retention import PostgresHistorySweep
 from hymical.adapters.postgres.schedules import PostgresScheduleLedger
@@ -146,7 +146,7 @@ class Container(containers.DeclarativeContainer):
 
     __self__ = Self()
     settings: Dependency[Settings] = Dependency(instance_of=Settings)
-    engine: Dependency[AsyncEngine] = Dependency(instance_of=AsyncEngine)
+    pool: Dependency[ConnectionPool] = Dependency(instance_of=ConnectionPool)
     sender: Dependency[WebhookSender] = Dependency()
 
     database_url: Provider[str] = Computed(
@@ -167,7 +167,7 @@ class Container(containers.DeclarativeContainer):
 
     clock: Provider[Clock] = Singleton(SystemClock)
     ids: Provider[Ids] = Singleton(SystemIds)
-    connections: Singleton[PostgresTransactions] = Singleton(PostgresTransactions, engine)
+    connections: Singleton[PostgresTransactions] = Singleton(PostgresTransactions, pool)
     transactions: Provider[Transactions] = Computed(_as_transactions, connections)
     schema: Singleton[PostgresSchema] = Singleton(PostgresSchema, connections)
     wakeups: Provider[WakeUps] = Singleton(PostgresWakeUps, database_url)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from dependency_injector.providers import Object
 
 from hymical.adapters.http.egress import Egress
-from hymical.adapters.postgres.transactions import create_engine
+from hymical.adapters.postgres.pool import ConnectionPool
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.ports.deliveries import WebhookSender
@@ -40,13 +40,13 @@ async def open_container(
     if unknown:
         raise TypeError(f"there is no port called {', '.join(sorted(unknown))}")
     async with AsyncExitStack() as stack:
-        engine = create_engine(
+        pool = ConnectionPool(
             settings.database_url.get_secret_value(),
             application_name=f"hymical {role}",
-            pool_size=_pool_size(settings, role),
+            size=_pool_size(settings, role),
         )
-        stack.push_async_callback(engine.dispose)
-        container = Container(settings=Object(settings), engine=Object(engine))
+        stack.push_async_callback(pool.close)
+        container = Container(settings=Object(settings), pool=Object(pool))
         for name, port in ports.items():
             container.providers[name].override(Object(port))
         if role is Role.WORKER and "sender" not in ports:

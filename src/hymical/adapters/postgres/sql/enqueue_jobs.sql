@@ -1,5 +1,6 @@
--- What a unique key keeps out is left out, not refused; the wake-up commits with the jobs, one for each queue. The batch is one
--- parameter: nine arrays took the driver longer to write than all else. Payloads are text in it, for they may hold what json refuses.
+-- What a unique key keeps out is left out, not refused: of the jobs that have one, those that were stored are told. The wake-up
+-- commits with the jobs, one for each queue. The batch is one parameter: nine arrays took the driver longer to write than all
+-- else. Payloads are text in it, for they may hold what json refuses.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
 ),
@@ -17,10 +18,10 @@ stored AS (
     )
     ON CONFLICT (type, unique_key) WHERE unique_key IS NOT NULL AND state IN ('pending', 'processing', 'paused')
     DO NOTHING
-    RETURNING id, queue, run_at
+    RETURNING id, queue, run_at, unique_key
 ),
 woken AS MATERIALIZED (
     SELECT pg_notify('hymical_jobs', due.queue)
     FROM (SELECT DISTINCT stored.queue FROM stored, clock WHERE stored.run_at <= clock.now) AS due
 )
-SELECT stored.id FROM stored, (SELECT count(*) FROM woken) AS counted
+SELECT stored.id FROM stored, (SELECT count(*) FROM woken) AS counted WHERE stored.unique_key IS NOT NULL

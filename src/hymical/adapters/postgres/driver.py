@@ -1,0 +1,90 @@
+"""psycopg's connection, waiting for answers at half the cost."""
+
+import asyncio
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.waiting import Ready, Wait
+
+_Answer = TypeVar("_Answer")
+_Steps = Generator[Wait, Ready, _Answer]
+_TICK_SECONDS = 0.1
+
+
+class Connection(psycopg.AsyncConnection[Any]):
+    """The event loop watches its socket for as long as it is open.
+
+    The driver begins to watch at each wait, sets a timer, and ends both again: two calls of the operating system
+    and a third of the CPU time of a short statement (docs/decisions/0014). Whatever is not a plain wait for an
+    answer, cancellation among it, is left to the driver.
+    """
+
+    _watched_by: asyncio.AbstractEventLoop | None = None
+    _awaited: asyncio.Future[None] | None = None
+
+    async def wait(
+        self,
+        gen: _Steps[_Answer],
+        interval: float = _TICK_SECONDS,
+        timeout: float | None = None,  # noqa: ASYNC109  the driver's own
+    ) -> _Answer:
+        try:
+            wanted = next(gen)
+            while wanted == Wait.R and timeout is None:
+                await self._something_to_read()
+                wanted = gen.send(Ready.R)
+        except StopIteration as end:
+            answer: _Answer = end.value
+            return answer
+        except asyncio.CancelledError as error:
+            rest = _Rest(gen, Wait.R, error)
+        else:
+            rest = _Rest(gen, wanted, None)
+        self._watch_no_more()
+        left: _Answer = await super().wait(rest, interval, timeout)  # type: ignore[arg-type]
+        return left
+
+    async def close(self) -> None:
+        self._watch_no_more()
+        await super().close()
+
+    async def _something_to_read(self) -> None:
+        if self._watched_by is None:
+            self._watched_by = asyncio.get_running_loop()
+            self._watched_by.add_reader(self.fileno(), self._hear)
+        self._awaited = self._watched_by.create_future()
+        try:
+            await self._awaited
+        finally:
+            self._awaited = None
+
+    def _hear(self) -> None:
+        if self._awaited is None:
+            # it stays unread until the next statement; until then it would be heard without end
+            self._watch_no_more()
+        elif not self._awaited.done():
+            self._awaited.set_result(None)
+
+    def _watch_no_more(self) -> None:
+        if self._watched_by is not None:
+            self._watched_by.remove_reader(self.fileno())
+            self._watched_by = None
+
+
+class _Rest:
+    """What is left of a generator that stands at `wanted`; for the driver, with what interrupted it, if anything."""
+
+    def __init__(self, steps: _Steps[Any], wanted: Wait, interruption: asyncio.CancelledError | None) -> None:
+        self._steps = steps
+        self._wanted = wanted
+        self._interruption = interruption
+
+    def __next__(self) -> Wait:
+        interruption, self._interruption = self._interruption, None
+        if interruption is not None:
+            raise interruption
+        return self._wanted
+
+    def send(self, ready: Ready) -> Wait:
+        return self._steps.send(ready)

@@ -1,0 +1,130 @@
+"""A process's connections to one database: opened as they are needed, and kept."""
+
+import asyncio
+import select
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from hymical.adapters.postgres.driver import Connection
+from hymical.domain.errors import StorageUnavailable
+
+# Every statement looks up a few rows by an index. Statistics must not talk the planner out of that: those of a table
+# that has just begun to grow say that it is empty, and a plan made then stays for as long as they do.
+_PLANS = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
+
+# A process that stands still, or whose machine is gone, must not keep its locks: others would wait for hours.
+_LIMITS = "-c idle_in_transaction_session_timeout=15s"
+# A server that is gone without a word is noticed within half a minute.
+_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+_PATIENCE_SECONDS = 10.0
+
+
+class PooledConnection:
+    """One connection, as SQLAlchemy and as the driver know it."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        shared = connection.sync_connection
+        assert shared is not None  # noqa: S101  it is connected
+        self.connection = connection
+        self.driver: psycopg.AsyncConnection[Any] = shared.connection.driver_connection  # type: ignore[assignment]
+        self.connected_at = monotonic()
+        self._incoming = select.poll()
+        self._incoming.register(self.driver.fileno(), select.POLLIN)
+
+    @property
+    def is_clean(self) -> bool:
+        return self.driver.pgconn.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def is_quiet(self) -> bool:
+        """A server says nothing to a session that asks nothing, but that it ends."""
+        return not self._incoming.poll(0)
+
+    async def close(self) -> None:
+        await self.connection.invalidate()
+        await self.connection.close()
+
+
+class ConnectionPool:
+    """At most `size` connections at a time, in autocommit; the one that was used last is lent first.
+
+    SQLAlchemy's own pool costs more than most statements do (docs/decisions/0014). `database_url` is
+    `postgresql://…`; nothing is connected before it is needed.
+    """
+
+    def __init__(self, database_url: str, *, application_name: str, size: int) -> None:
+        url = make_url(database_url)
+        given = url.query.get("options", "")
+        self._engine = create_async_engine(
+            url.set(drivername="postgresql+psycopg"),
+            poolclass=NullPool,
+            # transactions are begun and ended by the driver's own calls: nothing is open when a connection goes back
+            isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
+            connect_args={
+                "async_creator_fn": Connection.connect,
+                "application_name": application_name,
+                "connect_timeout": 5,
+                "options": f"{_PLANS} {_LIMITS} {given}",
+                **{name: value for name, value in _ALIVE.items() if name not in url.query},
+            },
+        )
+        self._room = asyncio.Semaphore(size)
+        self._idle: deque[PooledConnection] = deque()
+        self._broke_at = 0.0
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[PooledConnection]:
+        """One that goes back as it was, or not at all.
+
+        Raises:
+            StorageUnavailable: all are in use, and none came back in time.
+        """
+        if self._room.locked():
+            await self._wait_for_room()
+        else:
+            await self._room.acquire()
+        try:
+            pooled = await self._kept() or PooledConnection(await self._engine.connect())
+            try:
+                yield pooled
+            finally:
+                if pooled.driver.closed:
+                    # whatever was connected before is as dead, and would only fail in its turn
+                    self._broke_at = monotonic()
+                if pooled.is_clean:
+                    self._idle.append(pooled)
+                else:
+                    await pooled.close()
+        finally:
+            self._room.release()
+
+    async def close(self) -> None:
+        """Closes what is not in use."""
+        while self._idle:
+            await self._idle.pop().close()
+        await self._engine.dispose()
+
+    async def _wait_for_room(self) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._room.acquire()
+        except TimeoutError:
+            raise StorageUnavailable("TimeoutError", said="every connection is in use") from None
+
+    async def _kept(self) -> PooledConnection | None:
+        while self._idle:
+            pooled = self._idle.pop()
+            if pooled.connected_at >= self._broke_at and pooled.is_quiet:
+                return pooled
+            await pooled.close()
+        return None

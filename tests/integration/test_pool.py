@@ -1,0 +1,136 @@
+"""The connections of a process: lent, taken back, and lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import psycopg
+import pytest
+
+from hymical.adapters.embedded.server import EmbeddedServer, embedded_server, temporary_data_folder
+from hymical.adapters.postgres.pool import ConnectionPool
+from hymical.adapters.postgres.transactions import PostgresTransactions
+from hymical.domain.errors import StorageUnavailable
+from tests.site import until
+
+END_ALL = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND application_name = 'tests'"
+)
+ACTIVE = (
+    "SELECT count(*) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND application_name = 'tests' AND state = 'active'"
+)
+
+
+@pytest.fixture
+async def pool(empty_database_url: str) -> AsyncIterator[ConnectionPool]:
+    pool = ConnectionPool(empty_database_url, application_name="tests", size=2)
+    yield pool
+    await pool.close()
+
+
+def asked(database_url: str, statement: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        return connection.execute(statement.encode()).fetchall()
+
+
+async def pid(pool: ConnectionPool, *, seconds: float = 0) -> object:
+    async with pool.one() as pooled:
+        cursor = await pooled.driver.execute("SELECT pg_backend_pid(), pg_sleep(%s)", [seconds])
+        row = await cursor.fetchone()
+        assert row is not None
+        return row[0]
+
+
+async def test_one_connection_serves_who_comes_one_after_the_other(pool: ConnectionPool) -> None:
+    assert len({await pid(pool) for _ in range(3)}) == 1
+
+
+async def test_who_comes_together_gets_a_connection_each_up_to_the_size_and_waits_beyond(
+    pool: ConnectionPool,
+) -> None:
+    assert len(set(await asyncio.gather(*(pid(pool, seconds=0.05) for _ in range(6))))) == 2
+
+
+async def test_sessions_that_ended_while_idle_are_noticed_before_they_are_used(
+    pool: ConnectionPool, empty_database_url: str
+) -> None:
+    before = set(await asyncio.gather(*(pid(pool, seconds=0.05) for _ in range(2))))
+    asked(empty_database_url, END_ALL)
+    await asyncio.sleep(0.1)
+
+    assert await pid(pool) not in before
+
+
+async def test_a_connection_that_breaks_in_use_takes_those_before_it_along(
+    pool: ConnectionPool, empty_database_url: str
+) -> None:
+    before = set(await asyncio.gather(*(pid(pool, seconds=0.05) for _ in range(2))))
+    with pytest.raises(psycopg.OperationalError):
+        async with pool.one() as pooled:
+            asked(empty_database_url, END_ALL)
+            await pooled.driver.execute("SELECT 1")
+
+    after = set(await asyncio.gather(*(pid(pool, seconds=0.05) for _ in range(2))))
+    assert before & after == set()
+
+
+async def test_a_statement_whose_caller_goes_away_is_cancelled_and_its_connection_serves_on(
+    pool: ConnectionPool, empty_database_url: str
+) -> None:
+    before = await pid(pool)
+    sleeping = asyncio.create_task(pid(pool, seconds=60))
+    await until(lambda: asked(empty_database_url, ACTIVE) == [(1,)], "it sleeps")
+    sleeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
+
+    assert asked(empty_database_url, ACTIVE) == [(0,)]
+    assert await pid(pool) == before
+
+
+async def test_a_connection_with_a_transaction_left_open_is_not_lent_again(pool: ConnectionPool) -> None:
+    async with pool.one() as pooled:
+        await pooled.driver.execute("BEGIN")
+        left = pooled.driver.info.backend_pid
+
+    assert await pid(pool) != left
+
+
+async def test_who_waits_too_long_for_a_connection_is_told(
+    pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hymical.adapters.postgres.pool._PATIENCE_SECONDS", 0.05)
+    async with pool.one(), pool.one():
+        with pytest.raises(StorageUnavailable) as refused:
+            await pid(pool)
+    assert refused.value.said == "every connection is in use"
+
+    assert await pid(pool)
+
+
+async def test_an_answer_larger_than_a_socket_holds_arrives_whole(pool: ConnectionPool) -> None:
+    async with pool.one() as pooled:
+        cursor = await pooled.driver.execute("SELECT %s::text || repeat('x', 5000000)", ["y" * 5_000_000])
+        row = await cursor.fetchone()
+    assert row == ("y" * 5_000_000 + "x" * 5_000_000,)
+
+
+@pytest.fixture
+def own_server() -> Iterator[EmbeddedServer]:
+    """A server that a test may restart."""
+    with temporary_data_folder("hymical-pool-") as data, embedded_server(data, durable=False) as server:
+        yield server
+
+
+async def test_after_a_restart_of_postgresql_the_first_statement_already_works(
+    own_server: EmbeddedServer,
+) -> None:
+    pool = ConnectionPool(own_server.url(), application_name="tests", size=2)
+    try:
+        transactions = PostgresTransactions(pool)
+        await transactions.run("tell_time", {"now": None})
+        await asyncio.to_thread(own_server.restart)
+        assert await transactions.run("tell_time", {"now": None})
+    finally:
+        await pool.close()
