@@ -25,17 +25,16 @@ def _each(expression: str) -> str:
     return f"ARRAY(SELECT {expression} FROM generate_series(1, cast(:batch AS integer)) AS post (nth))"  # noqa: S608  our own words
 
 
-_EVERYWHERE = {
-    "now": "NULL",
-    "form_ids": _each("'bench'"),
-    "ids": _each(f"'sub_' || {_NUMBER}"),
-    "received_ats": _each("now()"),
-    "idempotency_keys": _each("cast(NULL AS text)"),
-    "duplicate_keys": _each(f"sha256(cast({_NUMBER} AS bytea))"),
-}
+def _records(**columns: str) -> str:
+    """JSON with an object for each post of a batch."""
+    pairs = ", ".join(f"'{name}', {expression}" for name, expression in columns.items())
+    return f"to_json({_each(f'json_build_object({pairs})')})"
+
+
 _STATEMENTS: dict[str, dict[str, str]] = {
-    "load_intake": {"form_ids": "ARRAY['bench']", "locks": _each(f"hashtextextended({_NUMBER}, 0)")},
+    "load_intake": {"now": "NULL", "form_ids": "ARRAY['bench']"},
     "spend_limits": {
+        "now": "NULL",
         "source_keys": "ARRAY[sha256('source')]",
         "source_steps": "ARRAY[60]",
         "source_requests": "ARRAY[1000000]",
@@ -48,25 +47,29 @@ _STATEMENTS: dict[str, dict[str, str]] = {
         "form_requests": "ARRAY[1000000]",
         "forgotten_after": "interval '10 minutes'",
     },
-    "find_earlier": {"window": "interval '10 seconds'"},
-    "add_submissions": {
-        "fields": _each(f"'{_FIELDS}'"),
-        "are_spam": _each("FALSE"),
-        "fingerprints": _each(f"sha256(cast({_NUMBER} AS bytea))"),
-    },
-    "owe": {
-        "message_ids": _each(f"'evt_' || {_NUMBER}"),
-        "types": _each("'submission.received'"),
-        "submission_ids": _each(f"'sub_' || {_NUMBER}"),
-        "bodies": _each(f"cast('{_FIELDS}' AS bytea)"),
-        "ids": _each(f"'dlv_' || {_NUMBER}"),
-        "of_messages": _each(f"'evt_' || {_NUMBER}"),
-        "destination_ids": _each("(SELECT id FROM destinations WHERE form_id = 'bench')"),
-        "states": _each("'pending'"),
-        "due_ats": _each("now()"),
-        "created_ats": _each("now()"),
-        "completed_ats": _each("cast(NULL AS timestamptz)"),
-        "failure_reasons": _each("cast(NULL AS text)"),
+    "receive_posts": {
+        "posts": _records(
+            id=f"'sub_' || {_NUMBER}",
+            form_id="'bench'",
+            received_at="now()",
+            fields=f"'{_FIELDS}'",
+            is_spam="FALSE",
+            fingerprint=f"encode(sha256(cast({_NUMBER} AS bytea)), 'hex')",
+            duplicate_key=f"encode(sha256(cast({_NUMBER} AS bytea)), 'hex')",
+            repeats_since="now() - interval '10 seconds'",
+            message_id=f"'evt_' || {_NUMBER}",
+            type="'submission.received'",
+            body=f"'{_FIELDS}'",
+        ),
+        "owed": _records(
+            id=f"'dlv_' || {_NUMBER}",
+            submission_id=f"'sub_' || {_NUMBER}",
+            message_id=f"'evt_' || {_NUMBER}",
+            destination_id="(SELECT id FROM destinations WHERE form_id = 'bench')",
+            state="'pending'",
+            due_at="now()",
+            created_at="now()",
+        ),
     },
 }
 
@@ -76,11 +79,11 @@ def posts_per_second(
 ) -> float:
     """Of a form `bench` with one destination: `clients` at a time commit `batch` posts each."""
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "accept.sql"
-        script.write_text(transaction(limited=limited), encoding="utf-8")
+        file = Path(folder) / "accept.sql"
+        file.write_text(script(limited=limited), encoding="utf-8")
         said = server.run(
             "pgbench",
-            *("--no-vacuum", "--protocol=prepared", f"--file={script}"),
+            *("--no-vacuum", "--protocol=prepared", f"--file={file}"),
             *("--define=i=0", f"--define=batch={batch}"),
             *(f"--client={clients}", f"--time={seconds}"),
             url=database.url,
@@ -92,14 +95,14 @@ def posts_per_second(
     return float(found[1]) * batch
 
 
-def transaction(*, limited: bool) -> str:
+def script(*, limited: bool) -> str:
     statements = [
-        _statement(name, _EVERYWHERE | own)
-        for name, own in _STATEMENTS.items()
+        _statement(name, parameters)
+        for name, parameters in _STATEMENTS.items()
         if limited or name != "spend_limits"
     ]
-    begin = r"\set i :i + 1" + "\n" + r"\set n :client_id * 100000000000 + :i * :batch" + "\nBEGIN;\n"
-    return begin + "\n".join(statements) + "\nCOMMIT;\n"
+    begin = r"\set i :i + 1" + "\n" + r"\set n :client_id * 100000000000 + :i * :batch" + "\n"
+    return begin + "\n".join(statements) + "\n"
 
 
 def _statement(name: str, parameters: dict[str, str]) -> str:

@@ -46,6 +46,7 @@ from hymical.adapters.postgres.workers import PostgresWorkerRegistry
 from hymical.domain.deliveries import Delivery, fan_out
 from hymical.domain.destinations import Destination
 from hymical.domain.errors import AlreadyExists
+from hymical.domain.forms import Submission
 from hymical.domain.ids import JobId
 from hymical.ports.alerts import AlertBook
 from hymical.ports.bulk import BulkQueue
@@ -53,7 +54,7 @@ from hymical.ports.deliveries import DeliveryHistory, DeliveryQueue
 from hymical.ports.destinations import DestinationHealth, DestinationRepository
 from hymical.ports.doctor import DatabaseInspection
 from hymical.ports.exports import ExportStore, SubmissionWalk
-from hymical.ports.forms import FormRepository, SubmissionRepository
+from hymical.ports.forms import Arrival, FormRepository, SubmissionRepository
 from hymical.ports.jobs import JobHistory, JobQueue
 from hymical.ports.keys import KeyRepository, KeyWarnings
 from hymical.ports.limits import RateLimiter
@@ -111,6 +112,12 @@ class World:
             await self.forms.add(a_new_form())
         return await self.destinations.add(a_new_destination(url=url, max_in_flight=max_in_flight))
 
+    async def stores(self, submissions: Sequence[Submission]) -> None:
+        """Submissions without any message."""
+        await self.submissions.receive(
+            [Arrival(submission=one, repeats_since=one.received_at) for one in submissions]
+        )
+
     async def owes(self, count: int = 1, destination: Destination | None = None) -> Sequence[Delivery]:
         """Submissions whose deliveries are due now, in the order of their ids."""
         to = destination or await self.destination()
@@ -121,9 +128,8 @@ class World:
             for message in messages
             for delivery in fan_out(message, [to], now=self.clock.now(), new_id=ids.delivery)
         ]
-        async with self.transactions.begin():
-            await self.submissions.add(submissions)
-            await self.queue.owe(messages, owed)
+        await self.stores(submissions)
+        await self.queue.owe(messages, owed)
         return owed
 
 

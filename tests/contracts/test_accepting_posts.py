@@ -43,8 +43,6 @@ async def accept(
     accept_posts = AcceptPosts(
         forms=world.forms,
         submissions=world.submissions,
-        queue=world.queue,
-        transactions=world.transactions,
         ids=ids,
         limiter=world.limiter,
         limits=IntakeLimits(),

@@ -371,7 +371,7 @@ async def past(world: World, count: int, *, spam: bool = False, form_id: str = "
     """Submissions from a time when their form had no destination; every other one has kept its message."""
     new = [a_submission(form_id, at=world.clock.now(), is_spam=spam) for _ in range(count)]
     async with world.transactions.begin():
-        await world.submissions.add(new)
+        await world.stores(new)
         await world.queue.owe([a_message(one) for one in new[::2]], [])
     world.clock.move(SECOND)
     return new

@@ -76,7 +76,7 @@ async def test_the_body_comes_back_byte_for_byte(world: World) -> None:
     submission = a_submission(fields=(("名前", ("Zoë 👋\n",)), ("a", ("2", "1")), ("Z", ("",))))
     message = a_message(submission)
     async with world.transactions.begin():
-        await world.submissions.add([submission])
+        await world.stores([submission])
         await world.queue.owe(
             [message], fan_out(message, [destination], now=world.clock.now(), new_id=ids.delivery)
         )
@@ -760,7 +760,7 @@ async def test_what_is_rolled_back_wakes_nobody_and_owes_nothing(world: World) -
 
     with pytest.raises(Broken):
         async with world.transactions.begin():
-            await world.submissions.add([submission])
+            await world.stores([submission])
             await world.queue.owe([message], owed)
             raise Broken
 

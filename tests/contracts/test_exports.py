@@ -138,7 +138,7 @@ class Desk:
             one = a_submission(form_id, fields=fields, at=self.world.clock.now())
             submissions.append(replace(one, **of))  # type: ignore[arg-type]
             self.world.clock.move(SECOND)
-        await self.world.submissions.add(submissions)
+        await self.world.stores(submissions)
         return submissions
 
 
@@ -332,7 +332,7 @@ async def test_a_form_that_is_not_there_is_refused_and_one_that_is_deleted_meanw
 
 async def test_too_many_different_names_are_told_and_not_tried_again(desk: Desk) -> None:
     fields: Fields = tuple((f"name {number}", ("x",)) for number in range(1_001))
-    await desk.world.submissions.add([a_submission(fields=fields, at=desk.world.clock.now() - SECOND)])
+    await desk.world.stores([a_submission(fields=fields, at=desk.world.clock.now() - SECOND)])
     _, ending = await desk.export(kind=ExportFormat.CSV)
     assert isinstance(ending, GiveUp)
     job_id, _ = await desk.export(kind=ExportFormat.JSON)
@@ -373,7 +373,7 @@ async def test_a_walk_over_all_forms_goes_form_by_form(desk: Desk) -> None:
 
 async def test_a_batch_of_large_submissions_ends_early(desk: Desk) -> None:
     # words that do not compress
-    await desk.world.submissions.add(
+    await desk.world.stores(
         [a_submission(fields=(("x", ("".join(map(chr, range(256 + n, 3_000))),)),)) for n in range(20)]
     )
     batch = await desk.world.walk.batch(SubmissionFilter(), behind=None, looks=100, size=8_000)

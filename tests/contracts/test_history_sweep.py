@@ -131,7 +131,7 @@ async def test_a_submission_of_which_one_delivery_failed_stays(world: World) -> 
     submission = a_submission(at=world.clock.now())
     message = a_message(submission)
     async with world.transactions.begin():
-        await world.submissions.add([submission])
+        await world.stores([submission])
         await world.queue.owe(
             [message], fan_out(message, [first, second], now=world.clock.now(), new_id=ids.delivery)
         )
@@ -147,7 +147,7 @@ async def test_a_submission_of_which_one_delivery_failed_stays(world: World) -> 
 
 async def test_a_submission_that_nobody_was_told_of_goes_too(world: World) -> None:
     await world.destination()
-    await world.submissions.add([replace(a_submission(at=world.clock.now()), is_spam=True), a_submission()])
+    await world.stores([replace(a_submission(at=world.clock.now()), is_spam=True), a_submission()])
     world.clock.move(30 * DAY)
     assert await cleaned(world, BOTH) == {}
     world.clock.move(timedelta(seconds=1))

@@ -62,20 +62,20 @@ async def test_the_intake_knows_forms_with_their_destinations(world: World) -> N
     here = await world.destinations.add(a_new_destination("one", "https://example.com/1"))
     there = await world.destinations.add(a_new_destination("one", "https://example.com/2"))
 
-    desk = await world.forms.intake({FormId("one"), FormId("two"), FormId("missing")}, {1, 2})
+    desk = await world.forms.intake({FormId("one"), FormId("two"), FormId("missing")})
 
     assert desk.now == world.clock.now()
     assert desk.intakes.keys() == {"one", "two"}
     assert desk.intakes[FormId("one")].destinations == (here, there)
     assert desk.intakes[FormId("two")].destinations == ()
-    assert (await world.forms.intake({FormId("missing")}, ())).intakes == {}
+    assert (await world.forms.intake({FormId("missing")})).intakes == {}
 
 
 async def test_submissions_are_listed_the_newest_first(world: World) -> None:
     await world.forms.add(a_new_form("one"))
     await world.forms.add(a_new_form("two"))
     new = [a_submission("one"), a_submission("two"), a_submission("one")]
-    await world.submissions.add(new)
+    await world.stores(new)
 
     everything = await world.submissions.page(SubmissionFilter(), behind=None, limit=10, looks=10)
     of_one = await world.submissions.page(
@@ -95,7 +95,7 @@ async def test_the_order_of_submissions_is_that_of_the_database_s_time_and_not_o
     late = a_submission(at=START + timedelta(hours=1))
     early = a_submission(at=START)
     assert late.id < early.id
-    await world.submissions.add([late, early])
+    await world.stores([late, early])
 
     page = await world.submissions.page(SubmissionFilter(), behind=None, limit=1, looks=10)
 
@@ -108,7 +108,7 @@ async def test_the_order_of_submissions_is_that_of_the_database_s_time_and_not_o
 async def test_submissions_are_found_by_when_they_were_received_both_ends_left_out(world: World) -> None:
     await world.forms.add(a_new_form())
     new = [a_submission(at=START + timedelta(hours=hours)) for hours in range(5)]
-    await world.submissions.add(new)
+    await world.stores(new)
 
     page = await world.submissions.page(
         SubmissionFilter(received_after=START, received_before=START + timedelta(hours=4)),
@@ -132,7 +132,7 @@ async def test_text_is_found_in_names_and_values_capital_or_not_and_means_itself
 ) -> None:
     await world.forms.add(a_new_form())
     fields = (("email", ("first", "Zoe@example.com")), ("Stadt", ("Ärger\nund",)), ("名前", ("100%_", "")))
-    await world.submissions.add([a_submission(fields=fields), a_submission(fields=(("other", ("x",)),))])
+    await world.stores([a_submission(fields=fields), a_submission(fields=(("other", ("x",)),))])
 
     page = await world.submissions.page(SubmissionFilter(text=text), behind=None, limit=10, looks=10)
 
@@ -147,7 +147,7 @@ async def test_a_page_ends_where_it_has_looked_at_enough_and_the_walk_finds_ever
     wanted = [new[3], new[4], new[29]]
     for one in wanted:
         new[new.index(one)] = replace(one, fields=(("n", ("needle",)),))
-    await world.submissions.add(new)
+    await world.stores(new)
 
     found, sizes, behind = [], [], None
     while True:
@@ -167,7 +167,7 @@ async def test_a_flood_of_spam_is_walked_over_in_pages_that_end(world: World) ->
     await world.forms.add(a_new_form())
     good = a_submission()
     spam = [replace(a_submission(), is_spam=True) for _ in range(7)]
-    await world.submissions.add([good, *spam])
+    await world.stores([good, *spam])
 
     first = await world.submissions.page(SubmissionFilter(), behind=None, limit=5, looks=5)
     second = await world.submissions.page(SubmissionFilter(), behind=first.end, limit=5, looks=5)
@@ -184,7 +184,7 @@ async def test_a_form_keeps_its_limits_and_the_intake_knows_them(world: World) -
     )
     form = await world.forms.add(replace(a_new_form(), limits=limits))
     assert form.limits == limits
-    assert (await world.forms.intake({form.id}, ())).intakes[form.id].form == form
+    assert (await world.forms.intake({form.id})).intakes[form.id].form == form
 
     async with world.transactions.begin():
         await world.forms.save(replace(await world.forms.lock(form.id), limits=FormLimits(max_fields=2)))
@@ -197,7 +197,7 @@ async def test_fields_keep_their_order_and_every_character(world: World) -> None
     fields = (("z", ("1",)), ("a", ("2", "", "2")), ("名前", ('Zoë 👋\u2028\\ "quoted" \n',)), ("id", ("x",)))
     submission = a_submission(fields=fields)
 
-    await world.submissions.add([submission])
+    await world.stores([submission])
 
     assert (await world.submissions.get(submission.id)).fields == fields
 

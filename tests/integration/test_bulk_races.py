@@ -44,7 +44,7 @@ async def test_an_erasure_that_waits_for_a_message_being_made_empties_it(
 ) -> None:
     await world.forms.add(a_new_form())
     spam = a_submission(is_spam=True)
-    await world.submissions.add([spam])
+    await world.stores([spam])
     mark_good = MarkGood(
         forms=world.forms,
         submissions=world.submissions,
@@ -67,7 +67,7 @@ async def test_an_erasure_that_waits_for_a_back_fill_empties_the_message_that_it
 ) -> None:
     destination = await world.destination()
     submission = a_submission()
-    await world.submissions.add([submission])
+    await world.stores([submission])
     work = _Backfill(
         which=PastSubmissions(destination_id=destination.id),
         bulk=world.bulk,
@@ -92,7 +92,7 @@ async def test_a_back_fill_that_waits_for_an_erasure_sends_nothing_of_it(
 ) -> None:
     destination = await world.destination()
     submission = a_submission()
-    await world.submissions.add([submission])
+    await world.stores([submission])
 
     async def past() -> int:
         which = PastSubmissions(destination_id=destination.id)
@@ -203,7 +203,7 @@ async def test_a_back_fill_reads_no_more_however_many_submissions_messages_and_d
 ) -> None:
     submissions = [a_submission() for _ in range(20)]
     destination = await world.destination()
-    await world.submissions.add(submissions)
+    await world.stores(submissions)
     await world.queue.owe([a_message(one) for one in submissions], [])
     which = {
         "destination_id": destination.id,

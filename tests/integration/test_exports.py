@@ -221,7 +221,7 @@ async def test_posts_do_not_wait_for_an_export(database_url: str) -> None:
             return world.exports.hold_off_erasures(FormId("contact"))
 
         async with held_open(world, hold):
-            await asyncio.wait_for(world.submissions.add([a_submission()]), 5)
+            await asyncio.wait_for(world.stores([a_submission()]), 5)
 
 
 @pytest.mark.parametrize("name", ["walk_submissions", "survey_submissions"])
@@ -248,7 +248,7 @@ async def test_a_walk_reads_no_more_than_it_looks_at(
 async def _one_in_an_export(world: World) -> tuple[SubmissionId, Any]:
     await world.forms.add(a_new_form())
     submission = a_submission()
-    await world.submissions.add([submission])
+    await world.stores([submission])
     (enqueued,) = await world.jobs.enqueue([a_new_job("exports")])
     await world.exports.begin(enqueued.job_id, FormId("contact"), received_after=None, keep=START - START)
     return submission.id, enqueued.job_id

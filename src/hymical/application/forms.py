@@ -20,7 +20,7 @@ from hymical.domain.forms import (
     receipt,
     receipt_of_earlier,
     repeats,
-    repetition_lock,
+    window_of,
 )
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.domain.limits import IntakeLimits, RateLimits, Standing, check_within
@@ -28,6 +28,7 @@ from hymical.domain.messages import submission_message
 from hymical.ports.deliveries import DeliveryQueue
 from hymical.ports.exports import ExportStore
 from hymical.ports.forms import (
+    Arrival,
     FormRepository,
     IntakeDesk,
     SubmissionFilter,
@@ -42,7 +43,7 @@ from hymical.ports.transactions import Transactions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptPosts:
-    """Stores posts and the deliveries they owe, all in one transaction, and wakes the workers with it.
+    """Stores posts and the deliveries they owe, all at once, and wakes the workers with them.
 
     Each post first takes from the rate limits, also one that is refused for another reason then. It gets its
     receipt, or the refusal that it earned; a refused one takes nothing from its neighbours. One
@@ -54,8 +55,6 @@ class AcceptPosts:
 
     forms: FormRepository
     submissions: SubmissionRepository
-    queue: DeliveryQueue
-    transactions: Transactions
     ids: Ids
     limiter: RateLimiter
     limits: IntakeLimits
@@ -63,38 +62,23 @@ class AcceptPosts:
     duplicate_window: timedelta
 
     async def __call__(self, posts: Sequence[PostedForm]) -> Sequence[Receipt | PostRefused]:
-        async with self.transactions.begin():
-            desk = await self.forms.intake(
-                {post.form_id for post in posts}, {repetition_lock(post) for post in posts}
-            )
-            decisions = await self._spend(posts, desk)
-            judged = [
-                decision.refusal or self._judge(post, desk)
-                for post, decision in zip(posts, decisions, strict=True)
-            ]
-            candidates = [one for one in judged if isinstance(one, Submission)]
-            known = _Repetitions(
-                await self.submissions.earlier(candidates, self.duplicate_window) if candidates else {}
-            )
-            new: list[Submission] = []
-            answers: list[Receipt | PostRefused] = []
-            for post, one in zip(posts, judged, strict=True):
-                if isinstance(one, PostRefused):
-                    answers.append(one)
-                    continue
-                continue_at = next_address(desk.intakes[post.form_id].form, post)
-                try:
-                    earlier = known.of(one)
-                except PostRefused as refusal:
-                    answers.append(refusal)
-                    continue
-                if earlier is None:
-                    new.append(one)
-                    told = receipt(one, continue_at)
-                else:
-                    told = receipt_of_earlier(earlier, one.form_id, continue_at)
-                answers.append(told)
-            await self._store(new, desk)
+        if not posts:
+            return []
+        desk = await self.forms.intake({post.form_id for post in posts})
+        decisions = await self._spend(posts, desk)
+        judged = [
+            decision.refusal or self._judge(post, desk)
+            for post, decision in zip(posts, decisions, strict=True)
+        ]
+        batch = _Batch([one for one in judged if isinstance(one, Submission)])
+        arrivals = [self._arrival(one, desk) for one in batch.new]
+        earlier = await self.submissions.receive(arrivals) if arrivals else {}
+        answers = [
+            one
+            if isinstance(one, PostRefused)
+            else batch.answer(one, earlier, next_address(desk.intakes[post.form_id].form, post))
+            for post, one in zip(posts, judged, strict=True)
+        ]
         return [
             _standing(answer, decision.standing) for answer, decision in zip(answers, decisions, strict=True)
         ]
@@ -136,21 +120,18 @@ class AcceptPosts:
         except PostRefused as refusal:
             return refusal
 
-    async def _store(self, new: Sequence[Submission], desk: IntakeDesk) -> None:
-        if not new:
-            return
-        await self.submissions.add(new)
-        wanted = [one for one in new if not one.is_spam]
-        messages = [submission_message(one, self.ids.message()) for one in wanted]
-        owed = [
-            delivery
-            for one, message in zip(wanted, messages, strict=True)
-            for delivery in fan_out(
-                message, desk.intakes[one.form_id].destinations, now=desk.now, new_id=self.ids.delivery
-            )
-        ]
-        if messages:
-            await self.queue.owe(messages, owed)
+    def _arrival(self, submission: Submission, desk: IntakeDesk) -> Arrival:
+        intake = desk.intakes[submission.form_id]
+        repeats_since = submission.received_at - window_of(intake.form, self.duplicate_window)
+        if submission.is_spam:
+            return Arrival(submission=submission, repeats_since=repeats_since)
+        message = submission_message(submission, self.ids.message())
+        return Arrival(
+            submission=submission,
+            repeats_since=repeats_since,
+            message=message,
+            deliveries=fan_out(message, intake.destinations, now=desk.now, new_id=self.ids.delivery),
+        )
 
 
 def _standing(answer: Receipt | PostRefused, standing: Standing | None) -> Receipt | PostRefused:
@@ -160,23 +141,31 @@ def _standing(answer: Receipt | PostRefused, standing: Standing | None) -> Recei
     return answer
 
 
-class _Repetitions:
-    """What posts of one batch repeat: a stored submission, or one of the same batch."""
+class _Batch:
+    """Submissions of one batch, of which the first of those that repeat each other is `new`."""
 
-    def __init__(self, stored: Mapping[SubmissionId, Earlier]) -> None:
-        self._stored = stored
-        self._in_batch: dict[object, Earlier] = {}
+    def __init__(self, submissions: Sequence[Submission]) -> None:
+        self._firsts: dict[object, Submission] = {}
+        self.new = [one for one in submissions if self._firsts.setdefault(_sameness(one), one) is one]
 
-    def of(self, submission: Submission) -> Earlier | None:
-        """Raises `IdempotencyConflict`."""
-        stored = self._stored.get(submission.id)
-        if stored is not None:
-            return repeats(submission, stored)
-        key = (submission.form_id, submission.idempotency_key or submission.duplicate_key)
-        if key[1] is None:
-            return None
-        before = self._in_batch.setdefault(key, as_earlier(submission))
-        return None if before.submission_id == submission.id else repeats(submission, before)
+    def answer(
+        self, submission: Submission, stored: Mapping[SubmissionId, Earlier], continue_at: str | None
+    ) -> Receipt | PostRefused:
+        """`stored` is what the new ones repeat that were not stored."""
+        first = self._firsts[_sameness(submission)]
+        earlier = stored.get(first.id)
+        if earlier is None:
+            if first is submission:
+                return receipt(submission, continue_at)
+            earlier = as_earlier(first)
+        try:
+            return receipt_of_earlier(repeats(submission, earlier), submission.form_id, continue_at)
+        except PostRefused as conflict:
+            return conflict
+
+
+def _sameness(submission: Submission) -> object:
+    return submission.repetition or submission.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +245,7 @@ class MarkGood:
     async def __call__(self, submission_id: SubmissionId) -> Submission:
         async with self.transactions.begin():
             submission = await self.submissions.mark_good(submission_id)
-            desk = await self.forms.intake({submission.form_id}, ())
+            desk = await self.forms.intake({submission.form_id})
             message = submission_message(submission, self.ids.message())
             destinations = desk.intakes[submission.form_id].destinations
             owed = fan_out(message, destinations, now=desk.now, new_id=self.ids.delivery)

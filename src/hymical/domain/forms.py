@@ -126,6 +126,12 @@ class Submission:
         """How many different names it holds."""
         return len(self.fields)
 
+    @property
+    def repetition(self) -> tuple[FormId, str | bytes] | None:
+        """The same for submissions of which the second repeats the first; None for one that repeats nothing."""
+        same = self.idempotency_key or self.duplicate_key
+        return None if same is None else (self.form_id, same)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
@@ -216,7 +222,7 @@ def accept(
     kept = [pair for pair in post.pairs if pair[0] != _NEXT and pair[0] not in honeypots]
     fields = _fields(kept, tightened(limits, form.limits))
     fingerprint = hashlib.sha256(repr((form.id, fields)).encode("utf-8", "surrogatepass")).digest()
-    window = duplicate_window if form.duplicate_window is None else form.duplicate_window
+    window = window_of(form, duplicate_window)
     by_itself = post.idempotency_key is None and post.visitor is not None and window > timedelta(0)
     return Submission(
         id=submission_id,
@@ -230,11 +236,9 @@ def accept(
     )
 
 
-def repetition_lock(post: PostedForm) -> int:
-    """A number, the same for posts that may be repetitions of each other, by which they take turns."""
-    same = post.idempotency_key or (tuple(post.pairs), post.visitor)
-    digest = hashlib.sha256(repr((post.form_id, same)).encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big", signed=True)
+def window_of(form: Form, operators: timedelta) -> timedelta:
+    """For how long the same content from the same visitor is the same submission: by the form, or the operator."""
+    return operators if form.duplicate_window is None else form.duplicate_window
 
 
 def repeats(submission: Submission, earlier: Earlier) -> Earlier:

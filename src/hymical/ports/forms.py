@@ -2,12 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Protocol
 
+from hymical.domain.deliveries import Delivery
 from hymical.domain.destinations import Destination
 from hymical.domain.forms import Earlier, Form, NewForm, Submission
 from hymical.domain.ids import FormId, SubmissionId
+from hymical.domain.messages import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +58,8 @@ class FormRepository(Protocol):
         """
         ...
 
-    async def intake(self, form_ids: Collection[FormId], repetition_locks: Collection[int]) -> IntakeDesk:
-        """Everything about these forms that a post to them needs; unknown ids are left out.
-
-        Until the transaction ends no other holds one of the `repetition_locks`, so that of posts which repeat
-        each other the second finds the first.
-        """
+    async def intake(self, form_ids: Collection[FormId]) -> IntakeDesk:
+        """Everything about these forms that a post to them needs; unknown ids are left out."""
         ...
 
 
@@ -96,15 +94,25 @@ class SubmissionPage:
     end: SubmissionPlace | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A submission to be stored, with the message that tells of it and the deliveries that this one owes.
+
+    What was received at `repeats_since` or before is no longer repeated by the same duplicate key.
+    """
+
+    submission: Submission
+    repeats_since: datetime
+    message: Message | None = None
+    deliveries: Sequence[Delivery] = ()
+
+
 class SubmissionRepository(Protocol):
-    async def add(self, submissions: Sequence[Submission]) -> None: ...
+    async def receive(self, arrivals: Sequence[Arrival]) -> Mapping[SubmissionId, Earlier]:
+        """Stores each submission with its message and deliveries and wakes the workers, all of it or nothing.
 
-    async def earlier(
-        self, submissions: Sequence[Submission], window: timedelta
-    ) -> Mapping[SubmissionId, Earlier]:
-        """What these repeat: by idempotency key whenever it was, else by `duplicate_key` within the window.
-
-        Those that repeat nothing are left out. A form's own window counts before `window`.
+        One that repeats an earlier submission is not stored, nor what comes with it; what these repeat is
+        returned: by idempotency key whenever it was, else by duplicate key. No two of a batch repeat each other.
         """
         ...
 

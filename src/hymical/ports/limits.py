@@ -59,8 +59,7 @@ class RateLimiter(Protocol):
         A post that its source's bucket refuses takes nothing from its form's, so that one source cannot use
         up a form for all others; one that its form's bucket refuses has spent its source's.
 
-        To be called once in a transaction, and at the same place in each: whoever holds a bucket holds it until
-        the transaction ends.
+        To be called once in a transaction, if in one at all: whoever holds a bucket holds it until that ends.
         """
         ...
 

@@ -23,7 +23,7 @@ async def test_a_transaction_that_fails_leaves_nothing(failure: type[BaseExcepti
     async def changes() -> None:
         async with world.transactions.begin():
             await world.forms.add(a_new_form("survey"))
-            await world.submissions.add([submission])
+            await world.stores([submission])
             await world.queue.claim(limit=1, lease=LEASE)
             raise failure
 

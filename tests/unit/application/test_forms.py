@@ -1,16 +1,9 @@
 """Posts are judged one by one and stored all together."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
-from hymical.adapters.memory.deliveries import MemoryDeliveryHistory, MemoryDeliveryQueue
-from hymical.adapters.memory.destinations import MemoryDestinationRepository
-from hymical.adapters.memory.forms import MemoryFormRepository, MemorySubmissionRepository
-from hymical.adapters.memory.limits import MemoryRateLimiter
-from hymical.adapters.memory.store import MemoryStore
-from hymical.adapters.memory.transactions import MemoryTransactions
 from hymical.application.forms import (
     AcceptPosts,
     CreateForm,
@@ -19,7 +12,6 @@ from hymical.application.forms import (
     ShowForm,
     ShowSubmission,
 )
-from hymical.domain.deliveries import Delivery, DeliveryState
 from hymical.domain.errors import (
     AlreadyExists,
     EmptySubmission,
@@ -27,16 +19,13 @@ from hymical.domain.errors import (
     FormNotFound,
     NotFound,
     PostRefused,
-    StorageUnavailable,
 )
 from hymical.domain.forms import PostedForm, Receipt
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.domain.limits import IntakeLimits, RateLimits
-from hymical.domain.messages import Message
-from hymical.ports.deliveries import DeliveryFilter, DeliveryHistory, DeliveryQueue
 from hymical.ports.forms import SubmissionFilter
 from tests.builders import LEASE, a_new_destination, a_new_form, ids
-from tests.clocks import START, StoppedClock
+from tests.clocks import START
 from tests.worlds import World, memory_world
 
 
@@ -44,8 +33,6 @@ def accept_posts_of(world: World) -> AcceptPosts:
     return AcceptPosts(
         forms=world.forms,
         submissions=world.submissions,
-        queue=world.queue,
-        transactions=world.transactions,
         ids=ids,
         limiter=world.limiter,
         limits=IntakeLimits(),
@@ -156,44 +143,6 @@ async def test_the_workers_are_woken_once_it_is_stored() -> None:
         await accept_posts_of(world)([a_post("contact", "1")])
 
         assert await bell.wait(0)
-
-
-class QueueThatFails(MemoryDeliveryQueue):
-    """Takes what it is given and then says that it could not."""
-
-    async def owe(self, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> None:
-        await super().owe(messages, deliveries)
-        raise StorageUnavailable
-
-
-async def test_deliveries_that_cannot_be_stored_leave_no_submission() -> None:
-    store, clock = MemoryStore(), StoppedClock()
-    forms, submissions = MemoryFormRepository(store, clock), MemorySubmissionRepository(store)
-    await forms.add(a_new_form())
-    await MemoryDestinationRepository(store, clock).add(a_new_destination())
-
-    def accept_posts(queue: DeliveryQueue) -> AcceptPosts:
-        return AcceptPosts(
-            forms=forms,
-            submissions=submissions,
-            queue=queue,
-            transactions=MemoryTransactions(store),
-            ids=ids,
-            limiter=MemoryRateLimiter(store, clock),
-            limits=IntakeLimits(),
-            rate_limits=RateLimits(),
-            duplicate_window=timedelta(0),
-        )
-
-    with pytest.raises(StorageUnavailable):
-        await accept_posts(QueueThatFails(store, clock))([a_post("contact", "1")])
-
-    history: DeliveryHistory = MemoryDeliveryHistory(store, clock)
-    assert not (await submissions.page(SubmissionFilter(), behind=None, limit=10, looks=100)).submissions
-    assert not await history.page(DeliveryFilter(), before=None, limit=10)
-    await accept_posts(MemoryDeliveryQueue(store, clock))([a_post("contact", "2")])
-    (view,) = await history.page(DeliveryFilter(), before=None, limit=10)
-    assert view.state is DeliveryState.PENDING
 
 
 async def test_a_form_is_created_once() -> None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from hymical.adapters.memory.store import MemoryStore
+from hymical.adapters.memory.store import DELIVERIES, MemoryStore
 from hymical.domain.errors import AlreadyExists, FormNotEmpty, NotFound, NotSpam
 from hymical.domain.forms import Earlier, Form, NewForm, Submission, as_earlier
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.ports.clock import Clock
-from hymical.ports.forms import Intake, IntakeDesk, SubmissionFilter, SubmissionPage, SubmissionPlace
+from hymical.ports.forms import Arrival, Intake, IntakeDesk, SubmissionFilter, SubmissionPage, SubmissionPlace
 
 
 class MemoryFormRepository:
@@ -65,8 +65,7 @@ class MemoryFormRepository:
             rows.trouble.pop(destination_id, None)
         del rows.forms[form_id]
 
-    async def intake(self, form_ids: Collection[FormId], repetition_locks: Collection[int]) -> IntakeDesk:  # noqa: ARG002
-        # one transaction at a time is all the turn-taking that there is here
+    async def intake(self, form_ids: Collection[FormId]) -> IntakeDesk:
         rows = self._store.rows
         return IntakeDesk(
             now=self._clock.now(),
@@ -89,18 +88,24 @@ class MemorySubmissionRepository:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def add(self, submissions: Sequence[Submission]) -> None:
-        self._store.rows.submissions.update({submission.id: submission for submission in submissions})
+    async def receive(self, arrivals: Sequence[Arrival]) -> Mapping[SubmissionId, Earlier]:
+        rows = self._store.rows
+        earlier = dict[SubmissionId, Earlier]()
+        for arrival in arrivals:
+            new = arrival.submission
+            same = self._earlier(new, arrival.repeats_since)
+            if same is not None:
+                earlier[new.id] = as_earlier(same)
+                continue
+            rows.submissions[new.id] = new
+            if arrival.message is not None:
+                rows.messages[arrival.message.id] = arrival.message
+            rows.deliveries.update({delivery.id: delivery for delivery in arrival.deliveries})
+            if any(delivery.due_at is not None for delivery in arrival.deliveries):
+                self._store.ring(DELIVERIES)
+        return earlier
 
-    async def earlier(
-        self, submissions: Sequence[Submission], window: timedelta
-    ) -> Mapping[SubmissionId, Earlier]:
-        found = {one.id: self._earlier(one, window) for one in submissions}
-        return {submission_id: as_earlier(one) for submission_id, one in found.items() if one is not None}
-
-    def _earlier(self, new: Submission, window: timedelta) -> Submission | None:
-        own = self._store.rows.forms[new.form_id].duplicate_window
-        since = new.received_at - (window if own is None else own)
+    def _earlier(self, new: Submission, since: datetime) -> Submission | None:
         for one in sorted(
             self._store.rows.submissions.values(), key=lambda one: one.received_at, reverse=True
         ):

@@ -108,7 +108,13 @@ submissions = Table(
         unique=True,
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
-    Index("submissions_duplicate_key", "duplicate_key", postgresql_where=text("duplicate_key IS NOT NULL")),
+    # given up once its form's window is over
+    Index(
+        "submissions_duplicate_key",
+        "duplicate_key",
+        unique=True,
+        postgresql_where=text("duplicate_key IS NOT NULL"),
+    ),
 )
 
 messages = Table(
@@ -226,6 +232,8 @@ rate_limits = Table(
     Column("granted", BigInteger, nullable=False),
     # rows are rewritten all the time; with room on their page no index has to hear of it
     postgresql_with={"fillfactor": "70"},
+    # a crash may forget what was spent, and no post waits for it to reach the disk
+    prefixes=["UNLOGGED"],
 )
 
 # one row, made by the migration

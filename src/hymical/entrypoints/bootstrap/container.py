@@ -208,8 +208,6 @@ class Container(containers.DeclarativeContainer):
         AcceptPosts,
         forms=forms,
         submissions=submissions,
-        queue=queue,
-        transactions=transactions,
         ids=ids,
         limiter=limiter,
         limits=limits,

@@ -1,10 +1,4 @@
 -- One look for a whole batch of posts: the forms, their destinations, and the time that all of them are received at.
--- Posts that repeat each other take turns from here to the commit; taken in order, the locks cannot wait in a circle.
-WITH turn AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock(lock) FROM (
-        SELECT DISTINCT lock FROM unnest(cast(:locks AS bigint[])) AS wanted (lock) ORDER BY lock
-    ) AS ordered
-)
 SELECT
     coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now,
     forms.id AS form_id,
@@ -23,7 +17,7 @@ SELECT
     destinations.headers,
     destinations.max_in_flight,
     destinations.created_at AS destination_created_at
-FROM (SELECT count(*) FROM turn) AS turns
+FROM (SELECT 1) AS once
 LEFT JOIN forms ON forms.id = ANY (cast(:form_ids AS text[]))
 LEFT JOIN destinations ON destinations.form_id = forms.id AND destinations.deleted_at IS NULL
 ORDER BY forms.id, destinations.id

@@ -90,6 +90,7 @@ def upgrade() -> None:
         "submissions_duplicate_key",
         "submissions",
         ["duplicate_key"],
+        unique=True,
         postgresql_where=sa.text("duplicate_key IS NOT NULL"),
     )
     op.create_table(
@@ -215,6 +216,7 @@ def upgrade() -> None:
         sa.Column("granted", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("key", name="rate_limits_pkey"),
         postgresql_with={"fillfactor": "70"},
+        prefixes=["UNLOGGED"],
     )
     op.create_table(
         "installation",
