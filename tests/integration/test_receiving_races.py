@@ -13,8 +13,8 @@ from hymical.domain.forms import Submission
 from hymical.domain.ids import DestinationId
 from hymical.ports.forms import Arrival
 from tests.builders import a_delivery, a_message, a_new_destination, a_new_form, a_submission
-from tests.site import Site
 from tests.integration.test_queue_races import waits_for_a_lock
+from tests.site import Site
 from tests.worlds import World, postgres_world
 
 WINDOW = timedelta(seconds=10)
