@@ -35,16 +35,11 @@ _STATEMENTS: dict[str, dict[str, str]] = {
     "load_intake": {"now": "NULL", "form_ids": "ARRAY['bench']"},
     "spend_limits": {
         "now": "NULL",
-        "source_keys": "ARRAY[sha256('source')]",
-        "source_steps": "ARRAY[60]",
-        "source_requests": "ARRAY[1000000]",
-        "source_asked": "ARRAY[cast(:batch AS bigint)]",
-        "places": _each("1"),
-        "nths": _each("nth"),
-        "of_forms": _each("sha256('form')"),
-        "form_keys": "ARRAY[sha256('form')]",
-        "form_steps": "ARRAY[60]",
-        "form_requests": "ARRAY[1000000]",
+        "sources": "json_build_array(json_build_object("
+        "'key', sha256('source'), 'step', 60, 'requests', 1000000, 'asked', cast(:batch AS bigint)))",
+        "forms": "json_build_array(json_build_object("
+        "'key', sha256('form'), 'step', 60, 'requests', 1000000, 'place', 1))",
+        "posts": _records(source="1", nth="nth", form="1"),
         "forgotten_after": "interval '10 minutes'",
     },
     "receive_posts": {

@@ -73,15 +73,18 @@ class AcceptPosts:
         batch = _Batch([one for one in judged if isinstance(one, Submission)])
         arrivals = [self._arrival(one, desk) for one in batch.new]
         earlier = await self.submissions.receive(arrivals) if arrivals else {}
-        answers = [
-            one
-            if isinstance(one, PostRefused)
-            else batch.answer(one, earlier, next_address(desk.intakes[post.form_id].form, post))
-            for post, one in zip(posts, judged, strict=True)
-        ]
-        return [
-            _standing(answer, decision.standing) for answer, decision in zip(answers, decisions, strict=True)
-        ]
+        answers = list[Receipt | PostRefused]()
+        for post, one, decision in zip(posts, judged, decisions, strict=True):
+            answer: Receipt | PostRefused
+            if isinstance(one, PostRefused):
+                answer = one
+            else:
+                continue_at = next_address(desk.intakes[post.form_id].form, post)
+                answer = batch.answer(one, earlier, continue_at, decision.standing)
+            if isinstance(answer, PostRefused):
+                answer.standing = decision.standing
+            answers.append(answer)
+        return answers
 
     async def _spend(self, posts: Sequence[PostedForm], desk: IntakeDesk) -> Sequence[Decision]:
         of_source = self.rate_limits.source
@@ -134,13 +137,6 @@ class AcceptPosts:
         )
 
 
-def _standing(answer: Receipt | PostRefused, standing: Standing | None) -> Receipt | PostRefused:
-    if isinstance(answer, Receipt):
-        return replace(answer, standing=standing)
-    answer.standing = standing
-    return answer
-
-
 class _Batch:
     """Submissions of one batch, of which the first of those that repeat each other is `new`."""
 
@@ -149,19 +145,24 @@ class _Batch:
         self.new = [one for one in submissions if self._firsts.setdefault(_sameness(one), one) is one]
 
     def answer(
-        self, submission: Submission, stored: Mapping[SubmissionId, Earlier], continue_at: str | None
+        self,
+        submission: Submission,
+        stored: Mapping[SubmissionId, Earlier],
+        continue_at: str | None,
+        standing: Standing | None,
     ) -> Receipt | PostRefused:
         """`stored` is what the new ones repeat that were not stored."""
         first = self._firsts[_sameness(submission)]
         earlier = stored.get(first.id)
         if earlier is None:
             if first is submission:
-                return receipt(submission, continue_at)
+                return receipt(submission, continue_at, standing)
             earlier = as_earlier(first)
         try:
-            return receipt_of_earlier(repeats(submission, earlier), submission.form_id, continue_at)
+            same = repeats(submission, earlier)
         except PostRefused as conflict:
             return conflict
+        return receipt_of_earlier(same, submission.form_id, continue_at, standing)
 
 
 def _sameness(submission: Submission) -> object:

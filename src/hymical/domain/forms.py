@@ -35,6 +35,7 @@ _LONGEST_HONEYPOT = 128
 _MOST_ORIGINS = 50
 _LONGEST_WINDOW = timedelta(days=1)
 _HONEYPOT, _NEXT = "_gotcha", "_next"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
 
 
@@ -259,17 +260,20 @@ def next_address(form: Form, post: PostedForm) -> str | None:
     return form.redirect_url
 
 
-def receipt(submission: Submission, continue_at: str | None) -> Receipt:
+def receipt(submission: Submission, continue_at: str | None, standing: Standing | None) -> Receipt:
     return Receipt(
         submission_id=submission.id,
         form_id=submission.form_id,
         received_at=submission.received_at,
         field_count=submission.field_count,
         continue_at=continue_at,
+        standing=standing,
     )
 
 
-def receipt_of_earlier(earlier: Earlier, form_id: FormId, continue_at: str | None) -> Receipt:
+def receipt_of_earlier(
+    earlier: Earlier, form_id: FormId, continue_at: str | None, standing: Standing | None
+) -> Receipt:
     return Receipt(
         submission_id=earlier.submission_id,
         form_id=form_id,
@@ -277,6 +281,7 @@ def receipt_of_earlier(earlier: Earlier, form_id: FormId, continue_at: str | Non
         field_count=earlier.field_count,
         duplicate=True,
         continue_at=continue_at,
+        standing=standing,
     )
 
 
@@ -317,9 +322,11 @@ def _fields(pairs: Sequence[tuple[str, str]], limits: IntakeLimits) -> Fields:
 
 
 def _is_name(text: str) -> bool:
-    return bool(text) and is_storable(text) and not any(unicodedata.category(char) == "Cc" for char in text)
+    if text.isascii() and text.isprintable():
+        return bool(text)
+    return is_storable(text) and not any(unicodedata.category(char) == "Cc" for char in text)
 
 
 def is_storable(text: str) -> bool:
     """Whether text can be kept and sent on as it is: no NUL, no lone surrogate."""
-    return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
+    return "\0" not in text and (text.isascii() or _SURROGATE.search(text) is None)

@@ -1,7 +1,8 @@
 """How much one post may hold, and how many may come."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from hymical.domain.errors import InvalidValue
 
@@ -27,16 +28,16 @@ class RateLimit:
 
     requests: int
     window: timedelta
+    interval: timedelta = field(init=False, repr=False, compare=False)
+    """Between two requests at the steady rate; rounded up, so that the rate is never exceeded."""
+    burst: timedelta = field(init=False, repr=False, compare=False)
+    """How far ahead of the time a bucket may be spent."""
 
-    @property
-    def interval(self) -> timedelta:
-        """Between two requests at the steady rate; rounded up, so that the rate is never exceeded."""
-        return -(-self.window // self.requests)
-
-    @property
-    def burst(self) -> timedelta:
-        """How far ahead of the time a bucket may be spent."""
-        return self.interval * self.requests
+    def __post_init__(self) -> None:
+        # once: it is asked for with every post
+        if self.requests > 0:
+            object.__setattr__(self, "interval", -(-self.window // self.requests))
+            object.__setattr__(self, "burst", self.interval * self.requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ def check_within(own: FormLimits, operators: IntakeLimits) -> None:
             raise InvalidValue(f"limits.{name}", f"must be at most {most}, as FORMS_{name.upper()} says")
 
 
+@lru_cache
 def tightened(operators: IntakeLimits, own: FormLimits) -> IntakeLimits:
     """What a form's posts are held to: the operator's limits, which may be tighter than when it was made."""
     most = {name: getattr(operators, name) for name in _TIGHTENED}

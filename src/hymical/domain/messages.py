@@ -24,6 +24,9 @@ class Message:
     body: bytes
 
 
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def submission_message(submission: Submission, message_id: MessageId) -> Message:
     """Tells a destination of a submission."""
     return Message(
@@ -121,4 +124,4 @@ def key_expiring_message(key: Key, message_id: MessageId, at: datetime) -> Messa
 
 def _body(kind: str, at: datetime, data: Mapping[str, object]) -> bytes:
     payload = {"type": kind, "timestamp": rfc3339(at), "data": data}
-    return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
+    return _JSON.encode(payload).encode()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 from hymical.domain.errors import RateLimited
@@ -64,6 +65,7 @@ class RateLimiter(Protocol):
         ...
 
 
+@cache
 def _size(limit: RateLimit) -> bytes:
     # part of the key: what was spent of a bucket says nothing about one of another size
     return f":{limit.requests}/{limit.interval}".encode()

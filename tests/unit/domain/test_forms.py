@@ -168,7 +168,7 @@ def test_whatever_is_accepted_holds_every_pair_that_was_posted(pairs: list[tuple
 def test_a_receipt_says_what_was_stored() -> None:
     submission = a_submission()
 
-    told = receipt(submission, None)
+    told = receipt(submission, None, None)
 
     assert (told.submission_id, told.form_id) == (submission.id, submission.form_id)
     assert (told.received_at, told.field_count, told.duplicate) == (START, 2, False)

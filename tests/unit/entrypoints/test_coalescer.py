@@ -32,8 +32,8 @@ class ControlledAcceptPosts:
         self.most_running = 0
         self._go_on = asyncio.Semaphore(0 if held else 1_000)
 
-    def coalescer(self, *, runners: int = 1, batch: int = 64, backlog: int = 2_048) -> Coalescer:
-        return Coalescer(cast("AcceptPosts", self), runners=runners, batch=batch, backlog=backlog)
+    def coalescer(self, *, batch: int = 64, backlog: int = 2_048) -> Coalescer:
+        return Coalescer(cast("AcceptPosts", self), batch=batch, backlog=backlog)
 
     async def __call__(self, posts: Sequence[PostedForm]) -> Answers:
         names = [post.form_id for post in posts]
@@ -47,7 +47,7 @@ class ControlledAcceptPosts:
         for name in names:
             if name in self.faults:
                 raise self.faults[name]
-        return [self.refusals.get(name) or receipt(a_submission(name), None) for name in names]
+        return [self.refusals.get(name) or receipt(a_submission(name), None, None) for name in names]
 
     def go_on(self, batches: int = 1_000) -> None:
         for _ in range(batches):
@@ -106,7 +106,7 @@ async def test_a_post_right_behind_the_last_answer_is_not_left_waiting() -> None
     assert accept_posts.batches == [["one"], ["two"]]
 
 
-async def test_those_that_come_while_a_transaction_runs_go_together_into_the_next() -> None:
+async def test_those_that_come_while_a_batch_is_stored_go_together_into_the_next() -> None:
     accept_posts = ControlledAcceptPosts()
     callers = Callers(accept_posts.coalescer())
     await callers.post("one")
@@ -133,16 +133,15 @@ async def test_a_batch_holds_no_more_than_it_may() -> None:
     assert accept_posts.batches == [["one"], ["two", "three"], ["four", "five"], ["six"]]
 
 
-async def test_no_more_transactions_run_at_once_than_may() -> None:
+async def test_one_batch_is_stored_after_the_other() -> None:
     accept_posts = ControlledAcceptPosts()
-    callers = Callers(accept_posts.coalescer(runners=2, batch=1))
+    callers = Callers(accept_posts.coalescer(batch=1))
     await callers.post("one", "two", "three", "four")
-    await accept_posts.batch(2)
 
     accept_posts.go_on()
 
     await callers.answers("one", "two", "three", "four")
-    assert accept_posts.most_running == 2
+    assert accept_posts.most_running == 1
 
 
 async def test_a_post_is_answered_when_its_own_batch_is_stored_and_not_before() -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.limits import Standing, standing
 from hymical.ports.clock import Clock
@@ -25,24 +27,25 @@ class PostgresRateLimiter:
         forms = [one.form for one in asked if one.form is not None]
         if not sources and not forms:
             return [Decision() for _ in asked]
-        distinct = _distinct(sources)
-        place = {bucket.key: number for number, bucket in enumerate(distinct, 1)}
+        distinct, places = _distinct(sources)
+        distinct_forms, form_places = _distinct(forms)
         turns = Counter[bytes]()
-        nths = list[int | None]()
+        posts = []
         for one in asked:
-            if one.source is None:
-                nths.append(None)
-                continue
-            turns[one.source.key] += 1
-            nths.append(turns[one.source.key])
+            if one.source is not None:
+                turns[one.source.key] += 1
+            posts.append(
+                {
+                    "source": one.source and places[one.source.key],
+                    "nth": one.source and turns[one.source.key],
+                    "form": one.form and form_places[one.form.key],
+                }
+            )
         parameters = {
             "now": self._clock.pinned(),
-            **_arrays("source", distinct),
-            "source_asked": [turns[bucket.key] for bucket in distinct],
-            **_arrays("form", _distinct(forms)),
-            "places": [None if one.source is None else place[one.source.key] for one in asked],
-            "nths": nths,
-            "of_forms": [None if one.form is None else one.form.key for one in asked],
+            "sources": _json([_bucket(one) | {"asked": turns[one.key]} for one in distinct]),
+            "forms": _json([_bucket(one) | {"place": form_places[one.key]} for one in distinct_forms]),
+            "posts": _json(posts),
             "forgotten_after": _FORGOTTEN_AFTER,
         }
         spent = {
@@ -80,14 +83,20 @@ def _decision(asked: Asked, spent: Mapping[bytes, _Spent]) -> Decision:
     return Decision(source=source, form=spent[asked.form.key].next(asked.form))
 
 
-def _distinct(buckets: Iterable[Bucket]) -> Sequence[Bucket]:
-    """Each bucket once, in the order in which the statement takes them."""
-    return sorted({bucket.key: bucket for bucket in buckets}.values(), key=lambda bucket: bucket.key)
+def _distinct(buckets: Iterable[Bucket]) -> tuple[Sequence[Bucket], Mapping[bytes, int]]:
+    """Each bucket once, in the order in which the statement takes them, and the places that they have in it."""
+    ordered = sorted({bucket.key: bucket for bucket in buckets}.values(), key=lambda bucket: bucket.key)
+    return ordered, {bucket.key: place for place, bucket in enumerate(ordered, 1)}
 
 
-def _arrays(kind: str, buckets: Sequence[Bucket]) -> dict[str, Any]:
+def _bucket(bucket: Bucket) -> dict[str, Any]:
     return {
-        f"{kind}_keys": [bucket.key for bucket in buckets],
-        f"{kind}_steps": [bucket.limit.interval // _MICROSECOND for bucket in buckets],
-        f"{kind}_requests": [bucket.limit.requests for bucket in buckets],
+        # as PostgreSQL writes bytes
+        "key": f"\\x{bucket.key.hex()}",
+        "step": bucket.limit.interval // _MICROSECOND,
+        "requests": bucket.limit.requests,
     }
+
+
+def _json(records: Sequence[Mapping[str, Any]]) -> str:
+    return msgspec.json.encode(records).decode()

@@ -11,21 +11,18 @@ _Waiting = tuple[PostedForm, asyncio.Future[Receipt | PostRefused]]
 
 
 class Coalescer:
-    """Hands posts to `AcceptPosts`: those that came while a transaction was running form the next one.
+    """Hands posts to `AcceptPosts`, at most `batch` at a time.
 
-    At most `runners` transactions run at once, each with at most `batch` posts. More than `backlog` waiting
-    posts are turned away with `Overloaded`. A caller is answered once its own post is committed.
+    Those that came while one batch was stored form the next one. More than `backlog` waiting posts are turned away
+    with `Overloaded`. A caller is answered once its own post is committed.
     """
 
-    def __init__(
-        self, accept_posts: AcceptPosts, *, runners: int = 2, batch: int = 64, backlog: int = 2_048
-    ) -> None:
+    def __init__(self, accept_posts: AcceptPosts, *, batch: int = 64, backlog: int = 2_048) -> None:
         self._accept_posts = accept_posts
-        self._runners = runners
         self._batch = batch
         self._backlog = backlog
         self._waiting: deque[_Waiting] = deque()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: asyncio.Task[None] | None = None
 
     async def accept(self, post: PostedForm) -> Receipt:
         """Raises `PostRefused`, `Overloaded`, or `StorageUnavailable`."""
@@ -33,11 +30,8 @@ class Coalescer:
             raise Overloaded
         answer: asyncio.Future[Receipt | PostRefused] = asyncio.get_running_loop().create_future()
         self._waiting.append((post, answer))
-        # one that has just ended may still be in the set, and will not look at what waits again
-        if sum(not runner.done() for runner in self._running) < self._runners:
-            runner = asyncio.create_task(self._run())
-            self._running.add(runner)
-            runner.add_done_callback(self._running.discard)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
         accepted = await answer
         if isinstance(accepted, PostRefused):
             raise accepted
@@ -45,8 +39,8 @@ class Coalescer:
 
     async def close(self) -> None:
         """Returns when every post that was taken in has its answer."""
-        while self._running:
-            await asyncio.wait(self._running)
+        while self._running is not None and not self._running.done():
+            await asyncio.wait([self._running])
 
     async def _run(self) -> None:
         while self._waiting:

@@ -4,10 +4,7 @@ WITH clock AS MATERIALIZED (
 ),
 source AS MATERIALIZED (
     SELECT key, step, requests, asked
-    FROM unnest(
-        cast(:source_keys AS bytea[]), cast(:source_steps AS bigint[]), cast(:source_requests AS bigint[]),
-        cast(:source_asked AS bigint[])
-    ) AS source (key, step, requests, asked)
+    FROM json_to_recordset(cast(:sources AS json)) AS source (key bytea, step bigint, requests bigint, asked bigint)
 ),
 spent_source AS (
     INSERT INTO rate_limits AS bucket (key, tat, granted)
@@ -39,14 +36,11 @@ granted AS MATERIALIZED (
 ),
 form AS MATERIALIZED (
     SELECT form.key, form.step, form.requests, count(*) AS asked
-    FROM unnest(
-        cast(:places AS integer[]), cast(:nths AS bigint[]), cast(:of_forms AS bytea[])
-    ) AS post (place, nth, form)
-    JOIN unnest(
-        cast(:form_keys AS bytea[]), cast(:form_steps AS bigint[]), cast(:form_requests AS bigint[])
-    ) AS form (key, step, requests) ON form.key = post.form
+    FROM json_to_recordset(cast(:posts AS json)) AS post (source integer, nth bigint, form integer)
+    JOIN json_to_recordset(cast(:forms AS json)) AS form (key bytea, step bigint, requests bigint, place integer)
+    ON form.place = post.form
     CROSS JOIN granted
-    WHERE post.place IS NULL OR post.nth <= granted.of_sources[post.place]
+    WHERE post.source IS NULL OR post.nth <= granted.of_sources[post.source]
     GROUP BY form.key, form.step, form.requests
 ),
 spent_form AS (
