@@ -5,9 +5,9 @@ import tempfile
 from pathlib import Path
 
 from bench.server import Database, Server
+from hymical.adapters.postgres.pool import PLANS
 from hymical.adapters.postgres.statements import statement
 
-_PLANS = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
 _FIELDS = (
     '{"name": ["Zoe Jones"], "topics": ["billing", "api"], "message": ["'
     + "How long does it take? " * 12
@@ -82,7 +82,7 @@ def posts_per_second(
             *("--define=i=0", f"--define=batch={batch}"),
             *(f"--client={clients}", f"--time={seconds}"),
             url=database.url,
-            options=_PLANS,
+            options=PLANS,
         )
     found = _RATE.search(said)
     if found is None:

@@ -1,8 +1,9 @@
 """The container: everything in it can be built, and any port can be swapped where it is opened."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,14 +14,15 @@ from hymical.adapters.memory.store import MemoryStore
 from hymical.adapters.memory.transactions import MemoryWakeUps
 from hymical.adapters.system.clock import SystemClock
 from hymical.domain.deliveries import DeliveryState
-from hymical.domain.forms import NewForm, PostedForm, Receipt
-from hymical.domain.ids import FormId
+from hymical.domain.forms import Earlier, NewForm, PostedForm, Receipt
+from hymical.domain.ids import FormId, SubmissionId
 from hymical.domain.outcomes import Accepted, Answer
 from hymical.entrypoints.bootstrap.container import Container
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.entrypoints.worker.run import delivery_worker
-from hymical.ports.deliveries import DeliveryFilter, WebhookRequest
+from hymical.ports.deliveries import DeliveryFilter, DeliveryQueue, WebhookRequest
+from hymical.ports.forms import Arrival, SubmissionRepository
 from tests.site import Site
 
 CONTACT = FormId("contact")
@@ -37,6 +39,24 @@ class RecordingSender:
         self.sent.append(request)
         self.something.set()
         return Answer(outcome=Accepted(), duration=timedelta(milliseconds=1), response_status=200)
+
+
+class HandingOn:
+    """The port `SubmissionRepository` as far as it takes posts in; it owes their deliveries to a queue."""
+
+    def __init__(self, submissions: SubmissionRepository, queue: DeliveryQueue) -> None:
+        self._submissions = submissions
+        self._queue = queue
+
+    async def receive(self, arrivals: Sequence[Arrival]) -> Mapping[SubmissionId, Earlier]:
+        earlier = await self._submissions.receive(
+            [replace(one, message=None, deliveries=()) for one in arrivals]
+        )
+        new = [one for one in arrivals if one.submission.id not in earlier]
+        await self._queue.owe(
+            [one.message for one in new if one.message], [owed for one in new for owed in one.deliveries]
+        )
+        return earlier
 
 
 @pytest.fixture
@@ -93,13 +113,19 @@ async def test_another_sender_takes_the_place_of_the_real_one(settings: Settings
 
 async def test_another_queue_takes_the_place_of_postgresqls(settings: Settings, site: Site) -> None:
     store, sender = MemoryStore(), RecordingSender()
-    async with open_container(
-        settings,
-        sender=sender,
-        queue=MemoryDeliveryQueue(store, SystemClock()),
-        history=MemoryDeliveryHistory(store, SystemClock()),
-        wakeups=MemoryWakeUps(store),
-    ) as container:
+    queue = MemoryDeliveryQueue(store, SystemClock())
+    async with (
+        open_container(settings) as own,
+        open_container(
+            settings,
+            sender=sender,
+            queue=queue,
+            # PostgreSQL's stores deliveries in the statement that stores submissions; another queue is given them
+            submissions=HandingOn(own.submissions(), queue),
+            history=MemoryDeliveryHistory(store, SystemClock()),
+            wakeups=MemoryWakeUps(store),
+        ) as container,
+    ):
         await container.create_form()(NewForm(id=CONTACT, name="Contact"))
         destination = await container.create_destination()(CONTACT, "http://127.0.0.1:9/nobody-listens")
         # this queue looks destinations up in its own store

@@ -19,7 +19,11 @@ from hymical.domain.errors import StorageUnavailable
 
 # Every statement looks up a few rows by an index. Statistics must not talk the planner out of that: those of a table
 # that has just begun to grow say that it is empty, and a plan made then stays for as long as they do.
-_PLANS = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
+# Nor may the number of values in a parameter: it had a plan made anew each time, which took longer than the look.
+PLANS = (
+    "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
+    " -c plan_cache_mode=force_generic_plan"
+)
 
 # A process that stands still, or whose machine is gone, must not keep its locks: others would wait for hours.
 _LIMITS = "-c idle_in_transaction_session_timeout=15s"
@@ -74,7 +78,7 @@ class ConnectionPool:
                 "async_creator_fn": Connection.connect,
                 "application_name": application_name,
                 "connect_timeout": 5,
-                "options": f"{_PLANS} {_LIMITS} {given}",
+                "options": f"{PLANS} {_LIMITS} {given}",
                 **{name: value for name, value in _ALIVE.items() if name not in url.query},
             },
         )
