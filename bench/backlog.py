@@ -19,6 +19,7 @@ _BODY = (
     '{"type":"submission.received","timestamp":"2026-11-29T12:00:00.000000Z","data":{"form_id":"bench","fields":'
     '{"number":["§"],"name":["Zoe Jones"],"email":["zoe§@example.com"],"message":["' + _MESSAGE + '"]}}}'
 )
+_FIELDS = '{"number":["§"],"name":["Zoe Jones"],"email":["zoe§@example.com"],"message":["' + _MESSAGE + '"]}'
 _TABLES = ("deliveries", "attempts", "messages", "destinations", "submissions")
 _FIRST = 20
 
@@ -31,6 +32,14 @@ SELECT
     )),
     '[]', %(max_in_flight)s, now()
 FROM unnest(%(urls)s::text[]) AS of (url), generate_series(1, %(copies)s::integer)
+"""
+
+_ADD_SUBMISSIONS = """
+INSERT INTO submissions (id, form_id, received_at, fields, is_spam, fingerprint)
+SELECT
+    'sub_' || lpad(cast(nth AS text), 26, '0'), %(form)s, now() - interval '1 day' + nth * interval '1 millisecond',
+    cast(replace(%(fields)s, '§', cast(nth AS text)) AS json), FALSE, ''
+FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS of (nth)
 """
 
 _ADD_MESSAGES = """
@@ -96,6 +105,13 @@ def add_destinations(
 def add_due(database: Database, count: int, *, behind: int = 0) -> None:
     """Deliveries that are due, each of a message of its own, in turn to every destination, behind so many others."""
     _add(database, "due_", count, step=1, first=_FIRST + behind)
+
+
+def add_submissions(database: Database, count: int, *, behind: int = 0) -> None:
+    """As if posted a day ago, behind so many others; nothing is owed of them."""
+    values = {"form": FORM, "fields": _FIELDS, "first": behind + 1, "last": behind + count}
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute(_ADD_SUBMISSIONS, values)
 
 
 def add_history(database: Database, count: int) -> None:
