@@ -49,6 +49,8 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
                     )
                     found[name, connections].append(post(load))
         for name, (clients, batch, limited) in _PGBENCH.items():
+            if effort.quick and not limited:
+                continue
             with server.database() as database:
                 backlog.add_form(database)
                 backlog.add_destinations(database, [_NOBODY])

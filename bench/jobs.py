@@ -15,7 +15,6 @@ from bench.server import Database, Server
 _OURS = "hymical"
 _AHEAD = Target(at_least=1.0)
 _SOONER = Target(at_most=1.0)
-_AT_ONCE = (1, 10, 50)
 _LONGEST = 600.0
 _DONE = {
     "hymical": "SELECT count(*) FROM jobs WHERE state = 'completed'",
@@ -27,8 +26,9 @@ _DONE = {
 
 def measure(server: Server, effort: Effort) -> list[Figure]:
     singles, bulk = effort.choose(2_000, 300), effort.choose(50_000, 10_000)
-    jobs, starts = effort.choose(20_000, 2_000), effort.choose(300, 50)
-    backlog, window = effort.choose(1_000_000, 50_000), effort.choose(20.0, 4.0)
+    jobs, starts = effort.choose(20_000, 1_000), effort.choose(300, 50)
+    concurrencies = effort.choose((1, 10, 50), (10,))
+    backlog, window = effort.choose(1_000_000, 0), 20.0
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for _ in range(effort.rounds):
         for name in PEERS:
@@ -38,7 +38,7 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
             with _installed(server, name) as database:
                 seconds = _step(name, "enqueue_bulk", database, bulk)["seconds"]
                 found["enqueue 1,000 at a time"][name].append(bulk / seconds)
-            for at_once in _AT_ONCE:
+            for at_once in concurrencies:
                 with _installed(server, name) as database:
                     _step(name, "enqueue_bulk", database, jobs)
                     found[f"drain, {at_once} at a time"][name].append(_drained(name, database, at_once, jobs))
@@ -46,13 +46,13 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
                 waits = _start_latencies(name, database, starts)
                 found["enqueued to started, idle, p50"][name].append(percentile(waits, 50))
                 found["enqueued to started, idle, p99"][name].append(percentile(waits, 99))
-    for name in PEERS:
+    for name in PEERS if backlog else ():
         with _installed(server, name) as database:
             _step(name, "enqueue_bulk", database, backlog)
             database.execute("VACUUM ANALYZE")
             seconds = _step(name, "enqueue_single", database, singles)["seconds"]
             found[f"enqueue one at a time, behind {backlog:,}"][name].append(singles / seconds)
-            for at_once in _AT_ONCE:
+            for at_once in concurrencies:
                 drained = _drained(name, database, at_once, backlog, seconds=window)
                 found[f"drain, {at_once} at a time, from {backlog:,}"][name].append(drained)
     return [

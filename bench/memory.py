@@ -13,7 +13,6 @@ from bench.receivers import receivers
 from bench.server import Server, megabytes
 from tests.site import Site
 
-_SLICES = 10
 _FLAT = Target(at_most=1.05)
 _PATIENCE = 600.0
 
@@ -24,13 +23,13 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
 
 def _while_delivering(server: Server, effort: Effort) -> list[Figure]:
     """Rounds are slices here, one after the other, held against the second one: the first warms up."""
-    a_slice = effort.choose(20_000, 300)
+    slices, a_slice = effort.choose((10, 20_000), (4, 500))
     api_mb, worker_mb = list[float](), list[float]()
     with receivers(1) as listening, server.database() as database, Site(database.url, **LIMITED) as site:
         backlog.add_form(database)
         backlog.add_destinations(database, listening.urls, max_in_flight=100)
         api, worker = site.start_api(), site.start_worker(worker_batch_size="64")
-        for _ in range(_SLICES):
+        for _ in range(slices):
             listening.count_anew()
             load = Load(
                 port=port_of(api),
@@ -42,7 +41,7 @@ def _while_delivering(server: Server, effort: Effort) -> list[Figure]:
             listening.have(len(post(load).latencies), within=_PATIENCE)
             api_mb.append(megabytes(api.pid))
             worker_mb.append(megabytes(worker.pid))
-    return list(_figures(a_slice * _SLICES, {"API": api_mb, "worker": worker_mb}))
+    return list(_figures(a_slice * slices, {"API": api_mb, "worker": worker_mb}))
 
 
 def _figures(submissions: int, resident: dict[str, list[float]]) -> Iterator[Figure]:
