@@ -7,9 +7,12 @@ import psycopg
 import pytest
 
 from hymical.adapters.embedded.server import EmbeddedServer, embedded_server, temporary_data_folder
+from hymical.adapters.postgres.jobs import PostgresJobQueue
 from hymical.adapters.postgres.pool import ConnectionPool
 from hymical.adapters.postgres.transactions import PostgresTransactions
+from hymical.adapters.system.clock import SystemClock
 from hymical.domain.errors import StorageUnavailable
+from tests.builders import LEASE, a_new_job
 from tests.site import until
 
 END_ALL = (
@@ -132,5 +135,22 @@ async def test_after_a_restart_of_postgresql_the_first_statement_already_works(
         await transactions.run("tell_time", {"now": None})
         await asyncio.to_thread(own_server.restart)
         assert await transactions.run("tell_time", {"now": None})
+    finally:
+        await pool.close()
+
+
+async def test_what_comes_after_a_claim_that_does_not_wait_for_the_disk_waits_for_it(
+    database_url: str,
+) -> None:
+    pool = ConnectionPool(database_url, application_name="tests", size=1)
+    try:
+        queue = PostgresJobQueue(PostgresTransactions(pool), SystemClock())
+        await queue.enqueue([a_new_job()])
+        for claimed in (1, 0):
+            claim = await queue.claim(["default"], limit=1, lease=LEASE)
+            assert len(claim.jobs) == claimed
+            async with pool.one() as pooled:
+                shown = await (await pooled.driver.execute("SHOW synchronous_commit")).fetchone()
+            assert shown == ("on",)
     finally:
         await pool.close()

@@ -1,7 +1,8 @@
 -- Each priority is a range of the index of its own, so that nothing is sorted and what waits for its time is not met;
--- the floors begin each range behind what this process has consumed and vacuum could not yet remove.
+-- the floors begin each range behind what this process has consumed and vacuum could not yet remove. A claim does not wait for the
+-- disk: one that a crash of PostgreSQL forgets was never made, its holder is fenced off, and whatever it settles later is on disk.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
+    SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now, set_config('synchronous_commit', 'off', TRUE)
 ),
 unanswered AS MATERIALIZED (
     SELECT jobs.id
