@@ -1,40 +1,140 @@
--- Under the locks of choose_lanes, with a snapshot taken after them: what is counted here as in flight is all there is.
--- Choosing, leasing and recording what others lost is one statement, so that no two callers can take the same delivery.
+-- Steps from one destination with ready deliveries to the next, however many each has; one that takes nothing costs a step, not its
+-- backlog. Floors begin each look behind what this process has consumed and vacuum could not yet remove. OFFSET 0 keeps the steps lazy
+-- and in order: no more are taken than the limit needs. Under the advisory lock one claim at a time counts what a destination has in
+-- flight, by in_flight(), which sees what was committed before the lock was had. Leasing and recording what others lost is the same
+-- statement, so that no two callers can take the same delivery.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
 ),
+-- a limit that can be seen would be planned for anew at each claim, which takes longer than to carry it out
+wanted AS MATERIALIZED (
+    SELECT cast(:limit AS bigint) AS number
+),
+stretch AS MATERIALIZED (
+    SELECT
+        given.destination_id COLLATE "C" AS destination_id,
+        given.due_at,
+        given.id COLLATE "C" AS id,
+        given.since,
+        given.behind COLLATE "C" AS behind,
+        given.before COLLATE "C" AS before
+    FROM json_to_recordset(cast(:stretches AS json)) AS given (
+        destination_id text, due_at timestamptz, id text, since timestamptz, behind text, before text
+    )
+),
+usable AS MATERIALIZED (
+    SELECT
+        lane.destination_id,
+        lane.due_at AS floor_due_at,
+        lane.id AS floor_id,
+        target.*,
+        lock.destination_id IS NOT NULL AS locked,
+        held.oldest,
+        target.capacity - held.number AS room,
+        coalesce(cast(:now AS timestamptz), held.seen_at) AS now
+    FROM stretch
+    CROSS JOIN LATERAL (
+        SELECT first.destination_id, stretch.due_at, stretch.id, stretch.since
+        FROM (
+            SELECT cast(deliveries.destination_id AS text) AS destination_id FROM deliveries
+            WHERE deliveries.ready AND deliveries.destination_id = stretch.destination_id
+            AND (deliveries.due_at, deliveries.id) > (stretch.due_at, stretch.id)
+            ORDER BY deliveries.due_at, deliveries.id LIMIT 1
+        ) AS first
+        UNION ALL
+        SELECT cast(step.destination_id AS text), '-infinity', '', '-infinity'
+        FROM (
+            WITH RECURSIVE step (destination_id) AS (
+                (
+                    SELECT deliveries.destination_id FROM deliveries
+                    WHERE deliveries.ready
+                    AND deliveries.destination_id > stretch.behind AND deliveries.destination_id < stretch.before
+                    ORDER BY deliveries.destination_id, deliveries.due_at, deliveries.id LIMIT 1
+                )
+                UNION ALL
+                SELECT following.destination_id
+                FROM step
+                CROSS JOIN LATERAL (
+                    SELECT deliveries.destination_id FROM deliveries
+                    WHERE deliveries.ready
+                    AND deliveries.destination_id > step.destination_id AND deliveries.destination_id < stretch.before
+                    ORDER BY deliveries.destination_id, deliveries.due_at, deliveries.id LIMIT 1
+                ) AS following
+            )
+            SELECT destination_id FROM step
+        ) AS step
+    ) AS lane
+    CROSS JOIN LATERAL (
+        SELECT
+            destinations.form_id,
+            destinations.url,
+            destinations.state,
+            cast(destinations.secrets AS text) AS secrets,
+            cast(destinations.headers AS text) AS headers,
+            destinations.max_in_flight,
+            destinations.created_at,
+            CASE WHEN trouble.openings > 0 THEN 1 ELSE destinations.max_in_flight END AS capacity,
+            CASE
+                WHEN destinations.deleted_at IS NOT NULL THEN 'destination_deleted'
+                WHEN destinations.state = 'disabled' THEN 'destination_disabled'
+            END AS stranded
+        FROM destinations
+        LEFT JOIN LATERAL (
+            SELECT openings, held_until FROM destination_trouble
+            WHERE destination_trouble.destination_id = destinations.id
+            OFFSET 0
+        ) AS trouble ON TRUE
+        WHERE destinations.id = lane.destination_id
+        AND (
+            destinations.deleted_at IS NOT NULL
+            OR destinations.state = 'disabled'
+            OR (
+                destinations.state = 'active'
+                AND (trouble.held_until IS NULL OR trouble.held_until <= (SELECT now FROM clock))
+            )
+        )
+        OFFSET 0
+    ) AS target
+    CROSS JOIN LATERAL (
+        SELECT
+            CASE
+                WHEN target.stranded IS NULL AND pg_try_advisory_xact_lock(hashtextextended(lane.destination_id, 0))
+                    THEN lane.destination_id
+            END AS destination_id
+        OFFSET 0
+    ) AS lock
+    CROSS JOIN LATERAL in_flight(lock.destination_id, lane.since) AS held
+    WHERE lock.destination_id IS NULL OR target.capacity > held.number
+    LIMIT (SELECT number FROM wanted)
+),
 lane AS MATERIALIZED (
     SELECT
-        destinations.id AS destination_id,
+        ours.destination_id,
+        ours.floor_due_at,
+        ours.floor_id,
+        ours.now,
         least(
-            CASE WHEN trouble.openings > 0 THEN 1 ELSE destinations.max_in_flight END - (
-                SELECT count(*) FROM deliveries
-                WHERE deliveries.state = 'processing' AND deliveries.due_at IS NOT NULL AND NOT deliveries.ready
-                AND deliveries.destination_id = destinations.id
-            ),
-            chosen.share
-        ) AS room
-    FROM unnest(cast(:lanes AS text[]), cast(:shares AS bigint[])) AS chosen (destination_id, share)
-    JOIN destinations ON destinations.id = chosen.destination_id AND destinations.state = 'active'
-    LEFT JOIN LATERAL (
-        SELECT openings FROM destination_trouble WHERE destination_trouble.destination_id = destinations.id OFFSET 0
-    ) AS trouble ON TRUE
+            ours.room,
+            wanted.number / ours.number + cast(ours.turn <= wanted.number % ours.number AS integer)
+        ) AS share
+    FROM (
+        SELECT usable.*, row_number() OVER () AS turn, count(*) OVER () AS number FROM usable WHERE usable.locked
+    ) AS ours
+    CROSS JOIN wanted
 ),
 due AS MATERIALIZED (
-    SELECT picked.*
+    SELECT picked.*, lane.now
     FROM lane
     CROSS JOIN LATERAL (
-        SELECT deliveries.id, deliveries.state = 'processing' AS lost, deliveries.attempt_count, deliveries.lease_since
+        SELECT
+            deliveries.ctid AS place, deliveries.due_at, deliveries.state = 'processing' AS lost, deliveries.lease_since
         FROM deliveries
         WHERE deliveries.ready AND deliveries.destination_id = lane.destination_id
+        AND (deliveries.due_at, deliveries.id) > (lane.floor_due_at, lane.floor_id)
         ORDER BY deliveries.due_at, deliveries.id
-        LIMIT greatest(lane.room, 0)
+        LIMIT lane.share
         FOR UPDATE SKIP LOCKED
     ) AS picked
-),
-lost AS (
-    INSERT INTO attempts (delivery_id, number, started_at, outcome, truncated, late)
-    SELECT id, attempt_count, lease_since, 'lease_lost', FALSE, FALSE FROM due WHERE lost
 ),
 claimed AS (
     UPDATE deliveries
@@ -42,39 +142,76 @@ claimed AS (
         state = 'processing',
         attempt_count = deliveries.attempt_count + 1,
         lost_in_a_row = deliveries.lost_in_a_row + cast(due.lost AS integer),
-        due_at = clock.now + cast(:lease AS interval),
+        due_at = due.now + cast(:lease AS interval),
         ready = FALSE,
         lease_token = gen_random_uuid(),
-        lease_since = clock.now
-    FROM due, clock
-    WHERE deliveries.id = due.id
-    RETURNING deliveries.*, due.lost
+        lease_since = due.now
+    FROM due
+    WHERE deliveries.ctid = due.place
+    RETURNING deliveries.*, due.lost, due.due_at AS came_due_at, due.lease_since AS lost_since
+),
+lost AS (
+    INSERT INTO attempts (delivery_id, number, started_at, outcome, truncated, late)
+    SELECT id, attempt_count - 1, lost_since, 'lease_lost', FALSE, FALSE FROM claimed WHERE lost
 )
 SELECT
+    usable.destination_id,
+    usable.stranded,
+    usable.locked,
+    usable.room,
+    lane.share,
+    usable.oldest,
+    usable.now,
+    usable.form_id,
+    usable.url,
+    usable.state,
+    usable.secrets,
+    usable.headers,
+    usable.max_in_flight,
+    usable.created_at,
+    NULL AS id,
+    NULL AS message_id,
+    NULL AS attempt_count,
+    NULL AS cycle_attempt_count,
+    NULL AS lost_in_a_row,
+    NULL AS due_at,
+    NULL AS came_due_at,
+    NULL AS lease_token,
+    NULL AS lease_since,
+    NULL AS lost,
+    NULL AS type,
+    NULL AS submission_id,
+    NULL AS body
+FROM usable
+LEFT JOIN lane ON lane.destination_id = usable.destination_id
+UNION ALL
+SELECT
+    claimed.destination_id,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    messages.form_id,
+    NULL,
+    claimed.state,
+    NULL,
+    NULL,
+    NULL,
+    claimed.created_at,
     claimed.id,
     claimed.message_id,
-    claimed.destination_id,
-    claimed.state,
     claimed.attempt_count,
     claimed.cycle_attempt_count,
     claimed.lost_in_a_row,
     claimed.due_at,
+    claimed.came_due_at,
     claimed.lease_token,
     claimed.lease_since,
-    claimed.created_at,
     claimed.lost,
     messages.type,
     messages.submission_id,
-    messages.form_id AS message_form_id,
-    messages.body,
-    destinations.form_id,
-    destinations.url,
-    destinations.state AS destination_state,
-    destinations.secrets,
-    destinations.headers,
-    destinations.max_in_flight,
-    destinations.created_at AS destination_created_at
+    messages.body
 FROM claimed
 JOIN messages ON messages.id = claimed.message_id
-JOIN destinations ON destinations.id = claimed.destination_id
-ORDER BY claimed.id
