@@ -91,13 +91,13 @@ class WatchedQueue:
             worker.stop()
         return batch
 
-    async def settle(self, settled: Sequence[Settled]) -> SettleReport:
+    async def settle(self, settled: Sequence[Settled], *, unless_troubled: bool = False) -> SettleReport:
         if self.settlements_away:
             self.settlements_away -= 1
             raise StorageUnavailable
         if self.unwritable & {one.lease.delivery_id for one in settled}:
             raise ZeroDivisionError
-        report = await self._queue.settle(settled)
+        report = await self._queue.settle(settled, unless_troubled=unless_troubled)
         self.settled += [one.lease.delivery_id for one in settled]
         await self.signal.tell()
         return report

@@ -100,6 +100,8 @@ class PostgresDeliveryQueue:
         # the next claim goes on behind these, so that every destination has its turn
         self._after = next(reversed(lanes)) if len(lanes) == limit else ""
         self._floors.note(lanes, taken, looked)
+        if taken:
+            self._note_due(lease)
         destinations = {name: self._destination(lane) for name, lane in lanes.items() if lane.locked}
         number = Counter(row.destination_id for row in taken)
         return ClaimedBatch(
@@ -133,9 +135,9 @@ class PostgresDeliveryQueue:
         promoted = [row.destination_id for row in rows if row.destination_id is not None]
         self._floors.forget(promoted)
         if len(promoted) < _PROMOTED_AT_MOST:
-            wait = rows[0].wait
-            self._comes_due = math.inf if wait is None else looked + wait.total_seconds() - _SLACK_SECONDS
-            self._promoted_until = rows[0].now - UNSETTLED
+            self._comes_due, self._promoted_until = math.inf, rows[0].now - UNSETTLED
+            if rows[0].wait is not None:
+                self._note_due(rows[0].wait)
             if in_full:
                 self._looked = looked
 
@@ -154,14 +156,19 @@ class PostgresDeliveryQueue:
         keep(self._known, lane.destination_id, (stored, destination))
         return destination
 
-    async def settle(self, settled: Sequence[Settled]) -> SettleReport:
+    async def settle(self, settled: Sequence[Settled], *, unless_troubled: bool = False) -> SettleReport:
         # in one order everywhere, so that two batches that share a delivery do not wait for each other
         ordered = sorted(settled, key=lambda one: one.lease.delivery_id)
         batch = [_reported(nth, one) for nth, one in enumerate(ordered)]
-        rows = await self._transactions.run(
-            "settle", {"now": self._clock.pinned(), "batch": json.dumps(batch, ensure_ascii=False)}
-        )
-        self._note_retries(settled)
+        parameters = {
+            "now": self._clock.pinned(),
+            "batch": json.dumps(batch, ensure_ascii=False),
+            "unless_troubled": unless_troubled,
+        }
+        rows = await self._transactions.run("settle", parameters)
+        for one in settled:
+            if isinstance(one.settlement, Later):
+                self._note_due(one.settlement.delay)
         # what is not among them was settled, at destinations that are not in trouble
         verdicts = {ordered[row.nth].lease.token: Verdict(row.verdict) for row in rows}
         overtaken = [ordered[row.nth].lease.delivery_id for row in rows if row.verdict == Verdict.OVERTAKEN]
@@ -176,11 +183,8 @@ class PostgresDeliveryQueue:
             troubled={ordered[row.nth].claimed.destination.id for row in rows if row.troubled},
         )
 
-    def _note_retries(self, settled: Sequence[Settled]) -> None:
-        delays = [one.settlement.delay for one in settled if isinstance(one.settlement, Later)]
-        if delays:
-            soonest = self._clock.monotonic() + min(delays).total_seconds()
-            self._comes_due = min(self._comes_due, soonest)
+    def _note_due(self, wait: timedelta) -> None:
+        self._comes_due = min(self._comes_due, self._clock.monotonic() + wait.total_seconds() - _SLACK_SECONDS)
 
     async def _withdrawn(self, ids: Sequence[str]) -> Collection[str]:
         """Which of them were withdrawn: whoever waited for that has not seen it, in a statement begun before."""

@@ -8,6 +8,7 @@ from sqlalchemy import TextClause, text
 
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+_MARGIN = re.compile(r"\s+")
 
 
 @cache
@@ -18,8 +19,11 @@ def statement(name: str) -> TextClause:
 
 @cache
 def driver_statement(name: str) -> str:
-    """The same as the driver takes it: with `%(name)s`, and without its comments."""
-    plain = _COMMENT.sub("", _text_of(name)).replace("%", "%%")
+    """The same as the driver takes it: with `%(name)s`, and without its comments and line breaks.
+
+    The driver reads what is longer than 4,096 bytes anew at each call.
+    """
+    plain = _MARGIN.sub(" ", _COMMENT.sub("", _text_of(name))).replace("%", "%%")
     return _PARAMETER.sub(r"%(\1)s", plain)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
+from hymical.application.deliveries import Claim, ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
 from hymical.domain.errors import StorageUnavailable
 from hymical.entrypoints.worker.patience import Patience
 from hymical.entrypoints.worker.settling import Settling
@@ -53,8 +53,15 @@ class DeliveryWorker:
         self._ids = ids
         self._pace = pace
         self._patience = Patience(ids)
+        # one at a time: two that wait for each other's share of a core only make smaller batches of both
+        self._database = asyncio.Lock()
+
+        async def settle_in_turn(finished: Sequence[Settled]) -> Sequence[Verdict]:
+            async with self._database:
+                return await settle(finished)
+
         self._settling = Settling(
-            settle,
+            settle_in_turn,
             patience=self._patience,
             name=lambda one: f"delivery {one.lease.delivery_id}",
             judged=self._judged,
@@ -90,11 +97,7 @@ class DeliveryWorker:
 
     async def _claim_and_start(self) -> bool:
         """Whether more may be due than there was room for."""
-        room = self._pace.concurrency - self._held
-        self._slots_freed.clear()
-        claim = await self._patience.persistently(
-            lambda: self._claim_due(min(self._pace.batch_size, room)), "claim", until_stopped=True
-        )
+        claim = await self._patience.persistently(self._claim_in_turn, "claim", until_stopped=True)
         if claim is None:
             return False
         if self._patience.is_over():
@@ -113,6 +116,11 @@ class DeliveryWorker:
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
         return claim.more
+
+    async def _claim_in_turn(self) -> Claim:
+        async with self._database:
+            self._slots_freed.clear()
+            return await self._claim_due(min(self._pace.batch_size, self._pace.concurrency - self._held))
 
     async def _deliver(self, claimed: ClaimedDelivery, claimed_at: float) -> None:
         self._settling.add([await self._send(claimed, claimed_at)])

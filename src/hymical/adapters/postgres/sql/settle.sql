@@ -25,11 +25,22 @@ settled AS (
         failure_reason = report.failure_reason
     FROM report, clock
     WHERE deliveries.id = report.id AND deliveries.lease_token = report.token
+    AND (
+        NOT cast(:unless_troubled AS boolean)
+        OR NOT EXISTS (
+            SELECT FROM destination_trouble WHERE destination_trouble.destination_id = deliveries.destination_id
+        )
+    )
     RETURNING report.*, deliveries.destination_id
 ),
 -- a delivery may be there twice, once from a holder that was overtaken
 unsettled AS MATERIALIZED (
-    SELECT report.*, deliveries.message_id, deliveries.destination_id, deliveries.failure_reason AS known_reason
+    SELECT
+        report.*,
+        deliveries.message_id,
+        deliveries.destination_id,
+        deliveries.failure_reason AS known_reason,
+        cast(:unless_troubled AS boolean) AND deliveries.lease_token = report.token AS left_alone
     FROM report
     LEFT JOIN deliveries ON deliveries.id = report.id
     -- counting makes the update above come first: taken the other way round, a claim and a settle could wait for each other
@@ -41,6 +52,7 @@ late AS MATERIALIZED (
     SELECT unsettled.nth, length(messages.body) = 0 AS erased
     FROM unsettled
     JOIN messages ON messages.id = unsettled.message_id
+    WHERE unsettled.left_alone IS NOT TRUE
     FOR SHARE OF messages
 ),
 recorded AS (
@@ -98,6 +110,7 @@ FROM (
     SELECT
         unsettled.nth,
         CASE
+            WHEN unsettled.left_alone THEN 'troubled'
             WHEN EXISTS (
                 SELECT FROM attempts
                 WHERE attempts.delivery_id = unsettled.id AND attempts.number = unsettled.number
