@@ -184,7 +184,9 @@ class PostgresDeliveryQueue:
         )
 
     def _note_due(self, wait: timedelta) -> None:
-        self._comes_due = min(self._comes_due, self._clock.monotonic() + wait.total_seconds() - _SLACK_SECONDS)
+        self._comes_due = min(
+            self._comes_due, self._clock.monotonic() + wait.total_seconds() - _SLACK_SECONDS
+        )
 
     async def _withdrawn(self, ids: Sequence[str]) -> Collection[str]:
         """Which of them were withdrawn: whoever waited for that has not seen it, in a statement begun before."""

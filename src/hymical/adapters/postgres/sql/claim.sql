@@ -4,9 +4,9 @@
 -- flight, by in_flight(), which sees what was committed before the lock was had. Leasing and recording what others lost is the same
 -- statement, so that no two callers can take the same delivery.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
+    SELECT pinned, coalesce(pinned, clock_timestamp()) AS now FROM (SELECT cast(:now AS timestamptz) AS pinned OFFSET 0) AS given
 ),
--- a limit that can be seen would be planned for anew at each claim, which takes longer than to carry it out
+-- values that can be seen would be planned for anew at each claim, which takes longer than to carry it out
 wanted AS MATERIALIZED (
     SELECT cast(:limit AS bigint) AS number
 ),
@@ -31,7 +31,7 @@ usable AS MATERIALIZED (
         lock.destination_id IS NOT NULL AS locked,
         held.oldest,
         target.capacity - held.number AS room,
-        coalesce(cast(:now AS timestamptz), held.seen_at) AS now
+        coalesce((SELECT pinned FROM clock), held.seen_at) AS now
     FROM stretch
     CROSS JOIN LATERAL (
         SELECT first.destination_id, stretch.due_at, stretch.id, stretch.since
