@@ -1,4 +1,4 @@
-"""Where a claim begins to look at a destination: behind what this process has consumed and vacuum could not yet remove."""
+"""Where claims begin to look: behind what this process has consumed and vacuum could not yet remove."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ def keep(store: dict[str, _Value], key: str, value: _Value) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What one destination has ready lies behind (`due_at`, `id`), and all that it has in flight was leased at `since` or later.
+    """What a destination has ready lies behind (`due_at`, `id`), and its leases began at `since` or later.
 
     `looked` is the monotonic time of the last look without it.
     """
@@ -45,32 +45,19 @@ class Floors:
         self._of: dict[str, Floor] = {}
 
     def stretches(self, after: str, limit: int, looked: float) -> Sequence[Mapping[str, str | None]]:
-        """The way once around all destinations, from behind `after`: at each one that is known its floor, and what lies between
-        it and the next.
+        """The way once around all destinations, from behind `after` to itself.
+
+        Each stretch is a destination, with its floor where one is known, and those between it and the next one.
         """
-        known = sorted(name for name, floor in self._of.items() if looked - floor.looked < FULL_LOOK_EVERY)
+        fresh = {name: floor for name, floor in self._of.items() if looked - floor.looked < FULL_LOOK_EVERY}
+        known = sorted(fresh)
         here = bisect_right(known, after)
         ahead = known[here:][:limit]
-        way = [self._stretch(None, after, (*ahead[:1], _END)[0])]
-        way += [self._stretch(name, name, before) for name, before in pairwise((*ahead, _END))]
+        way = _way(after, ahead, _END)
         if after:
-            round_again = [name for name in known[:here] if name != after][: limit - len(ahead)]
-            stops = (*round_again, after)
-            way.append(self._stretch(None, "", stops[0]))
-            way += [self._stretch(name, name, before) for name, before in pairwise(stops)]
-            way.append(self._stretch(after, after, after))
-        return way
-
-    def _stretch(self, name: str | None, behind: str, before: str) -> Mapping[str, str | None]:
-        floor = self._of.get(name or "")
-        return {
-            "destination_id": name,
-            "due_at": floor.due_at.isoformat() if floor else "-infinity",
-            "id": floor.id if floor else "",
-            "since": floor.since.isoformat() if floor else "-infinity",
-            "behind": behind,
-            "before": before,
-        }
+            again = [name for name in known[:here] if name != after][: limit - len(ahead)]
+            way += [*_way("", again, after), (after, after, after)]
+        return [_stretch(name, behind, before, fresh.get(name or "")) for name, behind, before in way]
 
     def note(self, lanes: Mapping[str, Any], taken: Sequence[Any], looked: float) -> None:
         """What a claim has found: its rows, those taken in the order in which they came due."""
@@ -92,3 +79,22 @@ class Floors:
 
     def clear(self) -> None:
         self._of.clear()
+
+
+def _way(start: str, known: Sequence[str], end: str) -> list[tuple[str | None, str, str]]:
+    """From behind `start` to before `end`: a destination or none, and between what those lie that follow it."""
+    stops = [start, *known, end]
+    return [
+        (name, behind, before) for name, (behind, before) in zip((None, *known), pairwise(stops), strict=True)
+    ]
+
+
+def _stretch(name: str | None, behind: str, before: str, floor: Floor | None) -> Mapping[str, str | None]:
+    return {
+        "destination_id": name,
+        "due_at": floor.due_at.isoformat() if floor else "-infinity",
+        "id": floor.id if floor else "",
+        "since": floor.since.isoformat() if floor else "-infinity",
+        "behind": behind,
+        "before": before,
+    }

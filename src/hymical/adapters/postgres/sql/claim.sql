@@ -15,10 +15,11 @@ stretch AS MATERIALIZED (
         given.destination_id COLLATE "C" AS destination_id,
         given.due_at,
         given.id COLLATE "C" AS id,
-        given.since,
+        -- where the clock has gone back, leases begin before it, and all are counted
+        CASE WHEN given.since <= clock.now THEN given.since ELSE '-infinity' END AS since,
         given.behind COLLATE "C" AS behind,
         given.before COLLATE "C" AS before
-    FROM json_to_recordset(cast(:stretches AS json)) AS given (
+    FROM clock, json_to_recordset(cast(:stretches AS json)) AS given (
         destination_id text, due_at timestamptz, id text, since timestamptz, behind text, before text
     )
 ),

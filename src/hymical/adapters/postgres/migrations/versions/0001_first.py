@@ -18,8 +18,8 @@ def _instant() -> sa.DateTime:
     return sa.DateTime(timezone=True)
 
 
-# Each call sees what is committed by then, while the statement that calls it sees what was when it began: so one statement
-# can lock a destination, count, and take. It counts leases since a time before which all are known to have ended.
+# Each call sees what is committed by then, while the statement that calls it sees what was when it began: so that one
+# statement can lock a destination, count, and take. Before `since` all leases are known to have ended.
 _IN_FLIGHT = """
 CREATE FUNCTION in_flight(
     destination text, since timestamptz, OUT number bigint, OUT oldest timestamptz, OUT seen_at timestamptz
