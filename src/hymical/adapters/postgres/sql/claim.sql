@@ -110,17 +110,21 @@ usable AS MATERIALIZED (
 ),
 lane AS MATERIALIZED (
     SELECT
-        ours.destination_id,
-        ours.floor_due_at,
-        ours.floor_id,
-        ours.now,
-        least(
-            ours.room,
-            wanted.number / ours.number + cast(ours.turn <= wanted.number % ours.number AS integer)
-        ) AS share
+        found.*,
+        CASE
+            WHEN found.locked
+                THEN least(
+                    found.room,
+                    wanted.number / found.ours + cast(found.turn <= wanted.number % found.ours AS integer)
+                )
+        END AS share
     FROM (
-        SELECT usable.*, row_number() OVER () AS turn, count(*) OVER () AS number FROM usable WHERE usable.locked
-    ) AS ours
+        SELECT
+            usable.*,
+            count(*) FILTER (WHERE usable.locked) OVER (ROWS UNBOUNDED PRECEDING) AS turn,
+            count(*) FILTER (WHERE usable.locked) OVER () AS ours
+        FROM usable
+    ) AS found
     CROSS JOIN wanted
 ),
 due AS MATERIALIZED (
@@ -136,6 +140,7 @@ due AS MATERIALIZED (
         LIMIT lane.share
         FOR UPDATE SKIP LOCKED
     ) AS picked
+    WHERE lane.locked
 ),
 claimed AS (
     UPDATE deliveries
@@ -156,20 +161,20 @@ lost AS (
     SELECT id, attempt_count - 1, lost_since, 'lease_lost', FALSE, FALSE FROM claimed WHERE lost
 )
 SELECT
-    usable.destination_id,
-    usable.stranded,
-    usable.locked,
-    usable.room,
-    lane.share,
-    usable.oldest,
-    usable.now,
-    usable.form_id,
-    usable.url,
-    usable.state,
-    usable.secrets,
-    usable.headers,
-    usable.max_in_flight,
-    usable.created_at,
+    destination_id,
+    stranded,
+    locked,
+    room,
+    share,
+    oldest,
+    now,
+    form_id,
+    url,
+    state,
+    secrets,
+    headers,
+    max_in_flight,
+    created_at,
     NULL AS id,
     NULL AS message_id,
     NULL AS attempt_count,
@@ -183,8 +188,7 @@ SELECT
     NULL AS type,
     NULL AS submission_id,
     NULL AS body
-FROM usable
-LEFT JOIN lane ON lane.destination_id = usable.destination_id
+FROM lane
 UNION ALL
 SELECT
     claimed.destination_id,
