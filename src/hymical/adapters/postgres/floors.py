@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, TypeVar
 
 BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
@@ -49,15 +49,21 @@ class Floors:
 
         Each stretch is a destination, with its floor where one is known, and those between it and the next one.
         """
-        fresh = {name: floor for name, floor in self._of.items() if looked - floor.looked < FULL_LOOK_EVERY}
-        known = sorted(fresh)
+        known = sorted(self._of)
         here = bisect_right(known, after)
-        ahead = known[here:][:limit]
+        ahead = list(islice((name for name in known[here:] if self._is_fresh(name, looked)), limit))
         way = _way(after, ahead, _END)
         if after:
-            again = [name for name in known[:here] if name != after][: limit - len(ahead)]
-            way += [*_way("", again, after), (after, after, after)]
-        return [_stretch(name, behind, before, fresh.get(name or "")) for name, behind, before in way]
+            again = (name for name in known[:here] if name != after and self._is_fresh(name, looked))
+            way += [*_way("", list(islice(again, limit - len(ahead))), after), (after, after, after)]
+        return [
+            _stretch(name, behind, before, self._of[name] if name and self._is_fresh(name, looked) else None)
+            for name, behind, before in way
+        ]
+
+    def _is_fresh(self, name: str, looked: float) -> bool:
+        floor = self._of.get(name)
+        return floor is not None and looked - floor.looked < FULL_LOOK_EVERY
 
     def note(self, lanes: Mapping[str, Any], taken: Sequence[Any], looked: float) -> None:
         """What a claim has found: its rows, those taken in the order in which they came due."""
