@@ -380,21 +380,34 @@ async def test_what_is_replayed_resent_or_owed_elsewhere_is_found_at_once(
     assert {one.delivery.id for one in await claim(world, 10)} == {rejected.id, again}
 
 
-async def test_what_is_handed_back_is_found_at_once_here_and_by_the_next_full_look_elsewhere(
-    world: World, elsewhere: World
-) -> None:
+async def test_what_is_handed_back_is_found_at_once_by_all(world: World, elsewhere: World) -> None:
     destination = await world.destination()
     await drained(world, destination)
     await drained(elsewhere, destination)
-    await world.owes(1, destination)
+    (owed,) = await world.owes(1, destination)
     (held,) = await claim(world, 1)
     world.clock.move(timedelta(seconds=1.5))
-    await world.queue.release([held.lease])
-    (held,) = await claim(world, 1)
-    await world.queue.release([held.lease])
 
-    world.clock.move(timedelta(seconds=FULL_LOOK_EVERY))
-    assert [one.delivery.id for one in await claim(elsewhere, 10)] == [held.delivery.id]
+    for taker in (world, elsewhere):
+        await world.queue.release([held.lease])
+        (held,) = await claim(taker, 10)
+        assert held.delivery.id == owed.id
+
+
+async def test_a_retry_that_is_found_late_is_claimed_by_whoever_finds_it(
+    world: World, elsewhere: World
+) -> None:
+    destination = await world.destination()
+    (retried,) = await world.owes(1, destination)
+    (held,) = await claim(elsewhere, 1)
+    assert not await claim(world, 1)
+    await elsewhere.queue.settle([replace(to_retry(held), settlement=Later(delay=timedelta(seconds=0.2)))])
+
+    # this one leaves a floor behind which the retry came due
+    world.clock.move(timedelta(seconds=1.5))
+    await drained(world, destination)
+    world.clock.move(timedelta(seconds=FULL_LOOK_EVERY - 1.5))
+    assert [one.delivery.id for one in await claim(world, 10)] == [retried.id]
 
 
 async def test_a_retry_is_claimed_in_time_here_and_by_the_next_full_look_elsewhere(

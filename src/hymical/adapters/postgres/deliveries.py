@@ -204,8 +204,6 @@ class PostgresDeliveryQueue:
             "tokens": [lease.token for lease in leases],
         }
         await self._transactions.run("release", parameters)
-        # they lie behind the floors, and are due
-        self._floors.clear()
 
     async def replay(self, delivery_id: DeliveryId) -> None:
         parameters = {"now": self._clock.pinned(), "id": delivery_id}

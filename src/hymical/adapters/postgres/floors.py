@@ -83,9 +83,6 @@ class Floors:
         for name in names:
             self._of.pop(name, None)
 
-    def clear(self) -> None:
-        self._of.clear()
-
 
 def _way(start: str, known: Sequence[str], end: str) -> list[tuple[str | None, str, str]]:
     """From behind `start` to before `end`: a destination or none, and between what those lie that follow it."""
