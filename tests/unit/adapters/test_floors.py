@@ -77,6 +77,14 @@ def test_it_begins_anew_after_two_seconds_also_where_the_last_claim_stopped() ->
         assert {stretch["since"] for stretch in way} == {"-infinity"}
 
 
+def test_what_is_in_flight_is_counted_from_the_oldest_lease_for_as_long_as_it_is_claimed_from() -> None:
+    floors = noted("dst_c", looked=10.0)
+    floors.note({"dst_c": Lane()}, [], 11.9)
+
+    (_, known) = floors.stretches("", 10, 10.0 + FULL_LOOK_EVERY)
+    assert (known["due_at"], known["since"]) == ("-infinity", LATER.isoformat())
+
+
 def test_what_is_taken_between_two_full_looks_does_not_put_off_the_next() -> None:
     floors = noted("dst_c", looked=10.0)
     floors.note({"dst_c": Lane()}, [], 11.9)

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, TypeVar
 
 BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
@@ -29,13 +29,14 @@ def keep(store: dict[str, _Value], key: str, value: _Value) -> None:
 class Floor:
     """What a destination has ready lies behind (`due_at`, `id`), and its leases began at `since` or later.
 
-    `looked` is the monotonic time of the last look without it.
+    `looked` is the monotonic time of the last look without it, `noted` of the last claim.
     """
 
     due_at: datetime
     id: str
     since: datetime
     looked: float
+    noted: float
 
 
 class Floors:
@@ -51,19 +52,14 @@ class Floors:
         """
         known = sorted(self._of)
         here = bisect_right(known, after)
-        ahead = list(islice((name for name in known[here:] if self._is_fresh(name, looked)), limit))
+        ahead = known[here:][:limit]
         way = _way(after, ahead, _END)
         if after:
-            again = (name for name in known[:here] if name != after and self._is_fresh(name, looked))
-            way += [*_way("", list(islice(again, limit - len(ahead))), after), (after, after, after)]
+            again = [name for name in known[:here] if name != after][: limit - len(ahead)]
+            way += [*_way("", again, after), (after, after, after)]
         return [
-            _stretch(name, behind, before, self._of[name] if name and self._is_fresh(name, looked) else None)
-            for name, behind, before in way
+            _stretch(name, behind, before, self._of.get(name or ""), looked) for name, behind, before in way
         ]
-
-    def _is_fresh(self, name: str, looked: float) -> bool:
-        floor = self._of.get(name)
-        return floor is not None and looked - floor.looked < FULL_LOOK_EVERY
 
     def note(self, lanes: Mapping[str, Any], taken: Sequence[Any], looked: float) -> None:
         """What a claim has found: its rows, those taken in the order in which they came due."""
@@ -77,7 +73,7 @@ class Floors:
             due_at, id_ = last.get(name) or ((before.due_at, before.id) if before else (BEGINNING, ""))
             due_at, id_ = min((due_at, id_), (lane.now - UNSETTLED, ""))
             since = min(lane.oldest or lane.now, lane.now)
-            keep(self._of, name, Floor(due_at, id_, since, before.looked if before else looked))
+            keep(self._of, name, Floor(due_at, id_, since, before.looked if before else looked, looked))
 
     def forget(self, names: Collection[str]) -> None:
         for name in names:
@@ -92,12 +88,16 @@ def _way(start: str, known: Sequence[str], end: str) -> list[tuple[str | None, s
     ]
 
 
-def _stretch(name: str | None, behind: str, before: str, floor: Floor | None) -> Mapping[str, str | None]:
+def _stretch(
+    name: str | None, behind: str, before: str, floor: Floor | None, looked: float
+) -> Mapping[str, str | None]:
+    in_full = floor is None or looked - floor.looked >= FULL_LOOK_EVERY
     return {
         "destination_id": name,
-        "due_at": floor.due_at.isoformat() if floor else "-infinity",
-        "id": floor.id if floor else "",
-        "since": floor.since.isoformat() if floor else "-infinity",
+        "due_at": "-infinity" if floor is None or in_full else floor.due_at.isoformat(),
+        "id": "" if floor is None or in_full else floor.id,
+        # what is in flight cannot lie behind it, unless the clock goes back while nobody looks
+        "since": floor.since.isoformat() if floor and looked - floor.noted < FULL_LOOK_EVERY else "-infinity",
         "behind": behind,
         "before": before,
     }

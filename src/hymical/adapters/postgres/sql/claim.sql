@@ -26,8 +26,8 @@ stretch AS MATERIALIZED (
 usable AS MATERIALIZED (
     SELECT
         lane.destination_id,
-        lane.due_at AS floor_due_at,
-        lane.id AS floor_id,
+        lane.due_at AS first_due_at,
+        lane.id AS first_id,
         target.*,
         lock.destination_id IS NOT NULL AS locked,
         held.oldest,
@@ -35,34 +35,37 @@ usable AS MATERIALIZED (
         coalesce((SELECT pinned FROM clock), held.seen_at) AS now
     FROM stretch
     CROSS JOIN LATERAL (
-        SELECT first.destination_id, stretch.due_at, stretch.id, stretch.since
+        -- the first that is ready: what lies before it has been stepped over, and is not met again below
+        SELECT first.destination_id, first.due_at, first.id, stretch.since
         FROM (
-            SELECT cast(deliveries.destination_id AS text) AS destination_id FROM deliveries
+            SELECT
+                cast(deliveries.destination_id AS text) AS destination_id, deliveries.due_at, cast(deliveries.id AS text) AS id
+            FROM deliveries
             WHERE deliveries.ready AND deliveries.destination_id = stretch.destination_id
             AND (deliveries.due_at, deliveries.id) > (stretch.due_at, stretch.id)
             ORDER BY deliveries.due_at, deliveries.id LIMIT 1
         ) AS first
         UNION ALL
-        SELECT cast(step.destination_id AS text), '-infinity', '', '-infinity'
+        SELECT cast(step.destination_id AS text), step.due_at, cast(step.id AS text), '-infinity'
         FROM (
-            WITH RECURSIVE step (destination_id) AS (
+            WITH RECURSIVE step (destination_id, due_at, id) AS (
                 (
-                    SELECT deliveries.destination_id FROM deliveries
+                    SELECT deliveries.destination_id, deliveries.due_at, deliveries.id FROM deliveries
                     WHERE deliveries.ready
                     AND deliveries.destination_id > stretch.behind AND deliveries.destination_id < stretch.before
                     ORDER BY deliveries.destination_id, deliveries.due_at, deliveries.id LIMIT 1
                 )
                 UNION ALL
-                SELECT following.destination_id
+                SELECT following.destination_id, following.due_at, following.id
                 FROM step
                 CROSS JOIN LATERAL (
-                    SELECT deliveries.destination_id FROM deliveries
+                    SELECT deliveries.destination_id, deliveries.due_at, deliveries.id FROM deliveries
                     WHERE deliveries.ready
                     AND deliveries.destination_id > step.destination_id AND deliveries.destination_id < stretch.before
                     ORDER BY deliveries.destination_id, deliveries.due_at, deliveries.id LIMIT 1
                 ) AS following
             )
-            SELECT destination_id FROM step
+            SELECT destination_id, due_at, id FROM step
         ) AS step
     ) AS lane
     CROSS JOIN LATERAL (
@@ -135,7 +138,7 @@ due AS MATERIALIZED (
             deliveries.ctid AS place, deliveries.due_at, deliveries.state = 'processing' AS lost, deliveries.lease_since
         FROM deliveries
         WHERE deliveries.ready AND deliveries.destination_id = lane.destination_id
-        AND (deliveries.due_at, deliveries.id) > (lane.floor_due_at, lane.floor_id)
+        AND (deliveries.due_at, deliveries.id) >= (lane.first_due_at, lane.first_id COLLATE "C")
         ORDER BY deliveries.due_at, deliveries.id
         LIMIT lane.share
         FOR UPDATE SKIP LOCKED
