@@ -87,8 +87,8 @@ async def _claims(database: Database, found: _Claims) -> None:
     found.buffers.append(pages / claimed)
 
 
-_OF_A_CLAIM = ("SET ready = TRUE FROM due", "RECURSIVE lane", "lane AS MATERIALIZED")
-"""Words by which the statements of a claim are known: promote, choose_lanes, claim."""
+_OF_A_CLAIM = ("SET ready = TRUE FROM due", "RECURSIVE step")
+"""Words by which the statements of a claim are known: promote, claim."""
 
 
 def _beside(name: str, far: _Claims, near: _Claims) -> Iterator[Figure]:

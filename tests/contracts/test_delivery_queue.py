@@ -395,6 +395,29 @@ async def test_reporting_on_what_is_not_there_is_reported_as_lost(world: World) 
     await world.queue.release([lease])
 
 
+async def test_those_of_destinations_in_trouble_are_left_alone_where_that_is_asked_for(world: World) -> None:
+    calm, troubled = (
+        await world.destination("https://example.com/calm"),
+        await world.destination("https://example.com/troubled"),
+    )
+    await world.owes(2, calm)
+    await world.owes(1, troubled)
+    claimed = sorted(await claim(world, 10), key=lambda one: one.destination.id == troubled.id)
+    failing = Trouble(failing_since=world.clock.now(), failures_in_a_row=1)
+    await world.health.save({troubled.id: failing})
+    overtaken = replace(claimed[1], lease=replace(claimed[1].lease, token=LeaseToken(uuid4())))
+    batch = [report(one, Delivered()) for one in (claimed[0], overtaken, claimed[2])]
+
+    report_ = await world.queue.settle(batch, unless_troubled=True)
+
+    assert report_.verdicts == [Verdict.SETTLED, Verdict.OVERTAKEN, Verdict.TROUBLED]
+    assert report_.troubled == {troubled.id}
+    assert (await seen(world, claimed[2])).state is DeliveryState.PROCESSING
+    assert await numbers(world, claimed[2]) == []
+    assert await settle(world, batch[2]) == [Verdict.SETTLED]
+    assert await numbers(world, claimed[2]) == [(1, AttemptOutcome.SUCCEEDED)]
+
+
 # Sharing out between destinations
 
 

@@ -1,21 +1,28 @@
 """Races on the queue in PostgreSQL, with transactions held open, and the plan of its hot query."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 from sqlalchemy import text
 
+from hymical.adapters.fernet.cipher import FernetCipher
+from hymical.adapters.postgres.deliveries import PostgresDeliveryQueue
+from hymical.adapters.postgres.floors import BEGINNING, FULL_LOOK_EVERY, Floors
 from hymical.adapters.postgres.pool import ConnectionPool
 from hymical.adapters.postgres.statements import statement
+from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.application.destinations import SetOperator
 from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, Reason
+from hymical.domain.destinations import Destination
 from hymical.domain.errors import NotReplayable, NotResendable
 from hymical.domain.ids import OPERATOR
 from hymical.domain.outcomes import AttemptOutcome
@@ -50,6 +57,12 @@ async def claim(world: World, limit: int) -> Sequence[ClaimedDelivery]:
 
 async def settle(world: World, settled: Sequence[Settled]) -> Sequence[Verdict]:
     return (await world.queue.settle(settled)).verdicts
+
+
+async def claim_and_settle(world: World, limit: int) -> Sequence[ClaimedDelivery]:
+    claimed = await claim(world, limit)
+    await settle(world, [succeeded(one) for one in claimed])
+    return claimed
 
 
 class Pause:
@@ -292,7 +305,209 @@ async def test_who_stands_still_in_a_transaction_loses_its_locks_long_before_a_l
     assert longest == "15s"
 
 
+# Floors: where a claim begins to look
+
+
+@pytest.fixture
+async def elsewhere(database_url: str, world: World) -> AsyncIterator[World]:
+    """Another process, by the same clock."""
+    pool = ConnectionPool(database_url, application_name="tests", size=2)
+    try:
+        queue = PostgresDeliveryQueue(PostgresTransactions(pool), world.clock, FernetCipher([]))
+        yield replace(world, queue=queue)
+    finally:
+        await pool.close()
+
+
+async def drained(world: World, destination: Destination) -> None:
+    """Leaves a floor at the destination, behind what has been delivered."""
+    await world.owes(3, destination)
+    await settle(world, [succeeded(one) for one in await claim(world, 10)])
+
+
+async def due_since(database_url: str, delivery_id: str, instant: datetime) -> None:
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute("UPDATE deliveries SET due_at = %s WHERE id = %s", [instant, delivery_id])
+
+
+async def test_what_is_stored_behind_a_floor_is_found_by_the_next_full_look(
+    world: World, database_url: str
+) -> None:
+    # by a slow transaction, or by a machine whose clock is late
+    destination = await world.destination()
+    await drained(world, destination)
+    (late,) = await world.owes(1, destination)
+    await due_since(database_url, late.id, START - timedelta(hours=1))
+
+    world.clock.move(timedelta(seconds=FULL_LOOK_EVERY / 2))
+    assert not await claim(world, 10)
+    world.clock.move(timedelta(seconds=FULL_LOOK_EVERY / 2))
+    assert [one.delivery.id for one in await claim(world, 10)] == [late.id]
+
+
+async def test_a_full_look_goes_back_behind_the_floor_for_all_that_waits_there(
+    world: World, database_url: str
+) -> None:
+    destination = await world.destination()
+    await drained(world, destination)
+    late = await world.owes(30, destination)
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute(
+            "UPDATE deliveries SET due_at = %s WHERE ready", [START - timedelta(hours=1)]
+        )
+
+    world.clock.move(timedelta(seconds=FULL_LOOK_EVERY))
+    claimed = [one.delivery.id for _ in range(3) for one in await claim(world, 10)]
+    assert sorted(claimed) == sorted(one.id for one in late)
+
+
+async def test_what_is_replayed_resent_or_owed_elsewhere_is_found_at_once(
+    world: World, elsewhere: World
+) -> None:
+    destination = await world.destination()
+    await drained(world, destination)
+    rejected, sent = await world.owes(2, destination)
+    first, second = await claim(world, 10)
+    failed = Settled(
+        claimed=first,
+        settlement=Failed(reason=Reason.REJECTED),
+        attempt=an_attempt(first.lease.number, AttemptOutcome.HTTP_ERROR, 400),
+    )
+    await settle(world, [failed, succeeded(second)])
+    again = ids.delivery()
+
+    await elsewhere.queue.replay(rejected.id)
+    await elsewhere.queue.resend(sent.id, again)
+    assert {one.delivery.id for one in await claim(world, 10)} == {rejected.id, again}
+
+
+async def test_what_is_handed_back_is_found_at_once_by_all(world: World, elsewhere: World) -> None:
+    destination = await world.destination()
+    await drained(world, destination)
+    await drained(elsewhere, destination)
+    (owed,) = await world.owes(1, destination)
+    (held,) = await claim(world, 1)
+    world.clock.move(timedelta(seconds=1.5))
+
+    for taker in (world, elsewhere):
+        await world.queue.release([held.lease])
+        (held,) = await claim(taker, 10)
+        assert held.delivery.id == owed.id
+
+
+async def test_a_retry_that_is_found_late_is_claimed_by_whoever_finds_it(
+    world: World, elsewhere: World
+) -> None:
+    destination = await world.destination()
+    (retried,) = await world.owes(1, destination)
+    (held,) = await claim(elsewhere, 1)
+    assert not await claim(world, 1)
+    await elsewhere.queue.settle([replace(to_retry(held), settlement=Later(delay=timedelta(seconds=0.2)))])
+
+    # this one leaves a floor behind which the retry came due
+    world.clock.move(timedelta(seconds=1.5))
+    await drained(world, destination)
+    world.clock.move(timedelta(seconds=FULL_LOOK_EVERY - 1.5))
+    assert [one.delivery.id for one in await claim(world, 10)] == [retried.id]
+
+
+async def test_a_retry_is_claimed_in_time_here_and_by_the_next_full_look_elsewhere(
+    world: World, elsewhere: World
+) -> None:
+    destination = await world.destination()
+    await drained(world, destination)
+    await drained(elsewhere, destination)
+    owed = await world.owes(2, destination)
+    held = await claim(world, 2)
+    soon = timedelta(seconds=1)
+    await settle(world, [replace(to_retry(one), settlement=Later(delay=soon)) for one in held])
+
+    world.clock.move(soon)
+    (first,) = await claim(world, 1)
+    assert first.delivery.id == owed[0].id
+    world.clock.move(timedelta(seconds=FULL_LOOK_EVERY))
+    assert [one.delivery.id for one in await claim(elsewhere, 10)] == [owed[1].id]
+
+
+async def test_what_others_have_in_flight_counts_behind_any_floor(world: World, elsewhere: World) -> None:
+    destination = await world.destination(max_in_flight=3)
+    await world.owes(20, destination)
+    ours, theirs = await claim(world, 1), await claim(elsewhere, 1)
+
+    world.clock.move(timedelta(milliseconds=10))
+    await settle(world, [succeeded(one) for one in ours])
+    for _ in range(3):
+        ours = await claim(world, 10)
+        assert len(ours) == 2
+        assert not await claim(elsewhere, 10)
+        world.clock.move(timedelta(milliseconds=10))
+        await settle(world, [succeeded(one) for one in ours])
+    await settle(elsewhere, [succeeded(one) for one in theirs])
+    assert len(await claim(elsewhere, 10)) == 3
+
+
+async def test_what_others_have_in_flight_counts_after_the_clock_has_gone_back(
+    world: World, elsewhere: World
+) -> None:
+    destination = await world.destination(max_in_flight=3)
+    await world.owes(20, destination)
+    await settle(world, [succeeded(one) for one in await claim(world, 1)])
+
+    world.clock.move(-timedelta(seconds=1))
+    assert len(await claim(elsewhere, 2)) == 2
+    assert len(await claim(world, 10)) == 1
+
+
+async def test_a_count_sees_what_was_committed_after_the_claim_s_statement_began(
+    world: World, database_url: str
+) -> None:
+    destination = await world.destination()
+    await world.owes(2, destination)
+    counting = (
+        "WITH waited AS MATERIALIZED (SELECT pg_advisory_xact_lock(1))"
+        " SELECT (SELECT count(*) FROM deliveries WHERE state = 'processing'), held.number"
+        " FROM waited CROSS JOIN LATERAL in_flight(%s, '-infinity') AS held"
+    )
+    async with (
+        await psycopg.AsyncConnection.connect(database_url) as other,
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+    ):
+        await other.execute("SELECT pg_advisory_xact_lock(1)")
+        counted = asyncio.create_task(connection.execute(counting.encode(), [destination.id]))
+        await waits_for_a_lock(database_url)
+        await claim(world, 2)
+        await other.rollback()
+        assert await (await counted).fetchone() == (0, 2)
+
+
+async def test_floors_spare_a_claim_what_an_old_transaction_keeps_from_being_removed(
+    world: World, database_url: str
+) -> None:
+    destination = await world.destination(max_in_flight=1_000)
+    (owed,) = await world.owes(1, destination)
+    await copies(database_url, owed.id, 3_000, "pending")
+    floors = Floors()
+    async with await psycopg.AsyncConnection.connect(database_url) as old:
+        await old.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+        await old.execute("SELECT 1 FROM deliveries LIMIT 1")
+        taken = [one for _ in range(4) for one in await claim_and_settle(world, 500)]
+        lane = SimpleNamespace(locked=True, oldest=None, now=START + timedelta(days=1))
+        last = max(taken, key=lambda one: one.delivery.id)
+        row = SimpleNamespace(destination_id=destination.id, id=last.delivery.id, came_due_at=START)
+        floors.note({destination.id: lane}, [row], START.timestamp())
+
+        (_, without), (_, with_floor) = (
+            await claims_plans(database_url),
+            await claims_plans(database_url, floors),
+        )
+        assert with_floor.touched * 3 < without.touched
+        assert len(await claim(world, 10)) == 10
+
+
 # The plans
+
+# ten rows are looked up, and entered anew, in trees that have grown by a level
+_A_LEVEL_HIGHER = 60
 
 
 async def finished_deliveries(database_url: str, world: World, count: int) -> None:
@@ -354,27 +569,29 @@ def walked(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from walked(child)
 
 
-async def claims_plans(database_url: str, *lanes: str) -> Sequence[Plan]:
-    """The plans of the three statements of one claim."""
+async def claims_plans(database_url: str, floors: Floors | None = None) -> Sequence[Plan]:
+    """The plans of the two statements of one claim."""
     return [
-        await plan(database_url, "promote"),
-        await plan(database_url, "choose_lanes", after="", until="~", limit=10),
-        await plan(database_url, "claim", lanes=list(lanes), shares=[5] * len(lanes), lease=LEASE),
+        await plan(database_url, "promote", floor=BEGINNING, ahead=timedelta(seconds=2), limit=1_000),
+        await plan(database_url, "claim", stretches=stretches(floors or Floors()), limit=10, lease=LEASE),
     ]
+
+
+def stretches(floors: Floors) -> str:
+    return json.dumps(floors.stretches("", 10, START.timestamp()))
 
 
 async def test_a_claim_reads_no_more_however_long_the_history_is(world: World, database_url: str) -> None:
     destination = await world.destination()
     await world.owes(50, destination)
     await finished_deliveries(database_url, world, 2_000)
-    before = await claims_plans(database_url, destination.id)
+    before = await claims_plans(database_url)
     await finished_deliveries(database_url, world, 20_000)
-    after = await claims_plans(database_url, destination.id)
+    after = await claims_plans(database_url)
 
     for earlier, later in zip(before, after, strict=True):
         assert "Seq Scan" not in later.of("deliveries")
-        # what is changed is found through trees, which are a level higher by now
-        assert later.touched <= earlier.touched + 40
+        assert later.touched <= earlier.touched + _A_LEVEL_HIGHER
 
 
 async def test_a_claim_never_reads_the_backlog_of_a_destination_that_takes_nothing(
@@ -386,13 +603,13 @@ async def test_a_claim_never_reads_the_backlog_of_a_destination_that_takes_nothi
     await world.owes(20, healthy)
     await copies(database_url, owed.id, 100, "pending")
     assert len([one for one in await claim(world, 8) if one.destination.id == hanging.id]) == 2
-    before = await claims_plans(database_url, healthy.id)
+    before = await claims_plans(database_url)
     await copies(database_url, owed.id, 20_000, "pending")
-    after = await claims_plans(database_url, healthy.id)
+    after = await claims_plans(database_url)
 
     for earlier, later in zip(before, after, strict=True):
         assert "Seq Scan" not in later.of("deliveries")
-        assert later.touched <= earlier.touched + 40
+        assert later.touched <= earlier.touched + _A_LEVEL_HIGHER
     assert {one.destination.id for one in await claim(world, 8)} == {healthy.id}
 
 
@@ -417,9 +634,9 @@ async def test_a_claim_takes_no_more_steps_than_it_needs_among_many_destinations
         )
         await connection.execute("VACUUM ANALYZE")
 
-    chosen = await plan(database_url, "choose_lanes", after="", until="~", limit=10)
+    _, chosen = await claims_plans(database_url)
 
-    assert chosen.touched < 10 * 30
+    assert chosen.touched < 10 * 60
     batch = await world.queue.claim(limit=10, lease=LEASE)
     assert [one.destination.id for one in sorted(batch.deliveries, key=lambda one: one.destination.id)] == [
         f"dst_{n:06}" for n in range(1, 11)

@@ -152,7 +152,7 @@ class SendDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleFinished:
-    """Writes down what was sent, and what follows from it for the destinations, all in one transaction.
+    """Writes down what was sent, and what follows from it for a destination in the same transaction.
 
     A destination's breaker opens and closes here, it is disabled here, and the operator's events are stored
     here, each exactly once. The operator's own destination raises none.
@@ -169,6 +169,17 @@ class SettleFinished:
     ids: Ids
 
     async def __call__(self, finished: Sequence[Settled]) -> Sequence[Verdict]:
+        if not all(isinstance(one.settlement, Delivered) for one in finished):
+            return await self._settle(finished)
+        # nothing follows from a success, except at a destination that was in trouble
+        verdicts = list((await self.queue.settle(finished, unless_troubled=True)).verdicts)
+        left = [nth for nth, verdict in enumerate(verdicts) if verdict is Verdict.TROUBLED]
+        if left:
+            for nth, verdict in zip(left, await self._settle([finished[nth] for nth in left]), strict=True):
+                verdicts[nth] = verdict
+        return verdicts
+
+    async def _settle(self, finished: Sequence[Settled]) -> Sequence[Verdict]:
         async with self.transactions.begin():
             report = await self.queue.settle(finished)
             settled = [

@@ -52,9 +52,13 @@ class Settled:
 
 
 class Verdict(StrEnum):
-    """What became of a settlement; `REPEATED` had been written before, by a call that did not learn of it."""
+    """What became of a settlement; `REPEATED` had been written before, by a call that did not learn of it.
+
+    `TROUBLED` says that it was left alone, as was asked for.
+    """
 
     SETTLED = "settled"
+    TROUBLED = "troubled"
     REPEATED = "repeated"
     OVERTAKEN = "overtaken"
     WITHDRAWN = "withdrawn"
@@ -88,8 +92,11 @@ class DeliveryQueue(Protocol):
         """
         ...
 
-    async def settle(self, settled: Sequence[Settled]) -> SettleReport:
+    async def settle(self, settled: Sequence[Settled], *, unless_troubled: bool = False) -> SettleReport:
         """Ends claims, each with its settlement and its attempt, in one step.
+
+        With `unless_troubled` those of destinations in trouble are left as they are, to be settled in the
+        transaction that writes down what follows for their destinations.
 
         Of one whose holder was overtaken, or that was withdrawn, the state is left as it is; the late attempt
         completes the record that says `lease_lost` under its number, or is added to the history.

@@ -68,6 +68,9 @@ class WatchedQueue:
         self.claims: list[int] = []
         self.settled: list[DeliveryId] = []
         self.settlements_away = 0
+        self.settlements_begun = 0
+        self.writing = asyncio.Event()
+        self.writing.set()
         self.claims_away = 0
         self.contended = 0
         self.unwritable: set[DeliveryId] = set()
@@ -91,13 +94,16 @@ class WatchedQueue:
             worker.stop()
         return batch
 
-    async def settle(self, settled: Sequence[Settled]) -> SettleReport:
+    async def settle(self, settled: Sequence[Settled], *, unless_troubled: bool = False) -> SettleReport:
+        self.settlements_begun += 1
+        await self.signal.tell()
+        await self.writing.wait()
         if self.settlements_away:
             self.settlements_away -= 1
             raise StorageUnavailable
         if self.unwritable & {one.lease.delivery_id for one in settled}:
             raise ZeroDivisionError
-        report = await self._queue.settle(settled)
+        report = await self._queue.settle(settled, unless_troubled=unless_troubled)
         self.settled += [one.lease.delivery_id for one in settled]
         await self.signal.tell()
         return report
@@ -116,6 +122,9 @@ class WatchedQueue:
 
     async def withdraw_submission(self, submission_id: SubmissionId) -> None:
         await self._queue.withdraw_submission(submission_id)
+
+    async def has_begun_to_settle(self, times: int) -> None:
+        await self.signal.when(lambda: self.settlements_begun >= times)
 
     async def has_settled(self, count: int) -> None:
         await self.signal.when(lambda: len(self.settled) >= count)
@@ -252,6 +261,38 @@ async def test_a_slot_is_held_until_its_settlement_is_written() -> None:
         await site.sender.has_begun(2)
         assert site.queue.settled == [owed[0].id]
         await site.queue.has_settled(2)
+
+
+async def test_a_worker_with_nothing_more_to_be_had_claims_behind_the_settlement_that_makes_room() -> None:
+    site = Site()
+    full = await site.world.destination(max_in_flight=2)
+    owed = await site.world.owes(4, full)
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.queue.has_begun_to_settle(1)
+        before = len(site.queue.claims)
+        # it is woken, and would find the destination full
+        await site.world.owes(1, full)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(site.queue.claims) == before
+        site.queue.writing.set()
+        await site.queue.has_settled(5)
+
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
+
+
+async def test_a_worker_with_more_to_be_had_claims_on_while_it_settles() -> None:
+    site = Site(batch_size=2)
+    await site.world.owes(6)
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.queue.has_begun_to_settle(1)
+        await site.sender.has_begun(6)
+        site.queue.writing.set()
+        await site.queue.has_settled(6)
 
 
 # Stopping

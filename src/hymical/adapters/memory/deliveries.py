@@ -119,11 +119,17 @@ class MemoryDeliveryQueue:
             lost=before.lease is not None,
         )
 
-    async def settle(self, settled: Sequence[Settled]) -> SettleReport:
+    async def settle(self, settled: Sequence[Settled], *, unless_troubled: bool = False) -> SettleReport:
         now = self._clock.now()
+        troubled = {one.claimed.destination.id for one in settled} & self._store.rows.trouble.keys()
         return SettleReport(
-            verdicts=[self._settle(one, now) for one in settled],
-            troubled={one.claimed.destination.id for one in settled} & self._store.rows.trouble.keys(),
+            verdicts=[
+                Verdict.TROUBLED
+                if unless_troubled and one.claimed.destination.id in troubled
+                else self._settle(one, now)
+                for one in settled
+            ],
+            troubled=troubled,
         )
 
     def _settle(self, one: Settled, now: datetime) -> Verdict:

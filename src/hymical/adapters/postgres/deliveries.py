@@ -1,5 +1,7 @@
 """The queue of deliveries and its history in PostgreSQL."""
 
+import json
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -8,6 +10,7 @@ from typing import Any
 from sqlalchemy import DateTime, Row, bindparam, case, func, literal, select
 
 from hymical.adapters.postgres.errors import translated
+from hymical.adapters.postgres.floors import BEGINNING, FULL_LOOK_EVERY, UNSETTLED, Floors, keep
 from hymical.adapters.postgres.rows import DestinationRows
 from hymical.adapters.postgres.tables import (
     attempts,
@@ -29,10 +32,9 @@ from hymical.domain.deliveries import (
     Later,
     Reason,
     Settlement,
-    shares,
     spends_allowance,
 )
-from hymical.domain.destinations import DestinationState
+from hymical.domain.destinations import Destination, DestinationState
 from hymical.domain.errors import NotFound, NotReplayable, NotResendable
 from hymical.domain.ids import DeliveryId, DestinationId, LeaseToken, MessageId, SubmissionId
 from hymical.domain.leases import Lease
@@ -50,8 +52,8 @@ from hymical.ports.deliveries import (
 )
 from hymical.ports.secrets import SecretCipher
 
-# behind every id
-_END = "~"
+_PROMOTED_AT_MOST = 1_000
+_SLACK_SECONDS = 0.001
 
 
 class PostgresDeliveryQueue:
@@ -60,6 +62,10 @@ class PostgresDeliveryQueue:
         self._clock = clock
         self._rows = DestinationRows(cipher)
         self._after = ""
+        self._floors = Floors()
+        self._known: dict[str, tuple[object, Destination]] = {}
+        self._looked, self._comes_due = -math.inf, math.inf
+        self._promoted_until = BEGINNING
 
     async def owe(self, new: Sequence[Message], owed: Sequence[Delivery]) -> None:
         parameters = {
@@ -80,71 +86,106 @@ class PostgresDeliveryQueue:
         await self._transactions.run("owe", parameters)
 
     async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
-        now = self._clock.pinned()
-        async with self._transactions.together():
-            await self._transactions.run("promote", {"now": now})
-            lanes = await self._next_lanes(limit)
-            ours = [lane.destination_id for lane in lanes if lane.locked and lane.stranded is None]
-            share = dict(zip(ours, shares(limit, len(ours)), strict=True))
-            parameters = {"now": now, "lanes": ours, "shares": list(share.values()), "lease": lease}
-            rows = await self._transactions.run("claim", parameters) if ours else []
-        claimed = [self._claimed(row) for row in rows]
-        taken = Counter(one.destination.id for one in claimed)
+        looked = self._clock.monotonic()
+        await self._promote(looked)
+        parameters = {
+            "now": self._clock.pinned(),
+            "stretches": json.dumps(self._floors.stretches(self._after, limit, looked)),
+            "limit": limit,
+            "lease": lease,
+        }
+        rows = await self._transactions.run("claim", parameters)
+        lanes = {row.destination_id: row for row in rows if row.id is None}
+        taken = [row for row in rows if row.id is not None]
+        # the next claim goes on behind these, so that every destination has its turn
+        self._after = next(reversed(lanes)) if len(lanes) == limit else ""
+        self._floors.note(lanes, taken, looked)
+        if taken:
+            self._note_due(lease)
+        destinations = {name: self._destination(lane) for name, lane in lanes.items() if lane.locked}
+        number = Counter(row.destination_id for row in taken)
         return ClaimedBatch(
-            deliveries=claimed,
+            deliveries=[_claimed(row, destinations[row.destination_id]) for row in taken],
+            # where one has taken what it has room for, nothing more is to be had before something of it ends
             more=len(lanes) == limit
-            or not all(lane.locked for lane in lanes)
-            or taken.items() & share.items() != set(),
+            or any(
+                lane.stranded is None
+                and (not lane.locked or number[lane.destination_id] == lane.share < lane.room)
+                for lane in lanes.values()
+            ),
             stranded=[
-                (DestinationId(lane.destination_id), Reason(lane.stranded)) for lane in lanes if lane.stranded
+                (DestinationId(lane.destination_id), Reason(lane.stranded))
+                for lane in lanes.values()
+                if lane.stranded
             ],
         )
 
-    async def _next_lanes(self, limit: int) -> Sequence[Any]:
-        """The destinations that may be sent to, from where the last claim stopped, once around at most."""
-        after = self._after
-        bounds = {"now": self._clock.pinned(), "after": after, "until": _END, "limit": limit}
-        lanes = await self._transactions.run("choose_lanes", bounds)
-        if after and len(lanes) < limit:
-            bounds |= {"after": "", "until": after, "limit": limit - len(lanes)}
-            lanes += await self._transactions.run("choose_lanes", bounds)
-        # the next claim goes on behind these, so that every destination has its turn
-        self._after = lanes[-1].destination_id if len(lanes) == limit else ""
-        return lanes
-
-    async def settle(self, settled: Sequence[Settled]) -> SettleReport:
-        # in one order everywhere, so that two batches that share a delivery do not wait for each other
-        ordered = sorted(settled, key=lambda one: one.lease.delivery_id)
-        attempts = [one.attempt for one in ordered]
+    async def _promote(self, looked: float) -> None:
+        """Moves over what has come due, at each full look and when a retry that this process knows of comes due."""
+        in_full = looked - self._looked >= FULL_LOOK_EVERY
+        if not in_full and looked < self._comes_due:
+            return
         parameters = {
             "now": self._clock.pinned(),
-            "ids": [one.lease.delivery_id for one in ordered],
-            "tokens": [one.lease.token for one in ordered],
-            "states": [_state_after(one.settlement) for one in ordered],
-            "delays": [getattr(one.settlement, "delay", None) for one in ordered],
-            "spends": [spends_allowance(one.settlement) for one in ordered],
-            "failure_reasons": [getattr(one.settlement, "reason", None) for one in ordered],
-            "numbers": [one.lease.number for one in ordered],
-            "started_ats": [attempt and attempt.started_at for attempt in attempts],
-            "durations": [attempt and _milliseconds(attempt.duration) for attempt in attempts],
-            "outcomes": [attempt and attempt.outcome for attempt in attempts],
-            "statuses": [attempt and attempt.response_status for attempt in attempts],
-            "errors": [attempt and attempt.error for attempt in attempts],
-            "excerpts": [attempt and attempt.response_excerpt for attempt in attempts],
-            "truncated": [attempt is not None and attempt.truncated for attempt in attempts],
-            "addresses": [attempt and attempt.remote_address for attempt in attempts],
+            "floor": BEGINNING if in_full else self._promoted_until,
+            "ahead": timedelta(seconds=FULL_LOOK_EVERY),
+            "limit": _PROMOTED_AT_MOST,
         }
-        found = {row.token: row for row in await self._transactions.run("settle", parameters)}
-        overtaken = [row.id for row in found.values() if row.verdict == Verdict.OVERTAKEN]
+        rows = await self._transactions.run("promote", parameters)
+        promoted = [row.destination_id for row in rows if row.destination_id is not None]
+        self._floors.forget(promoted)
+        if len(promoted) < _PROMOTED_AT_MOST:
+            self._comes_due, self._promoted_until = math.inf, rows[0].now - UNSETTLED
+            if rows[0].wait is not None:
+                self._note_due(rows[0].wait)
+            if in_full:
+                self._looked = looked
+
+    def _destination(self, lane: Any) -> Destination:  # noqa: ANN401  the columns of claim.sql
+        """Read anew only when it has changed: opening its secrets takes longer than all else."""
+        stored = (lane.form_id, lane.url, lane.state, lane.secrets, lane.headers, lane.max_in_flight)
+        known = self._known.get(lane.destination_id)
+        if known is not None and known[0] == stored:
+            return known[1]
+        columns = lane._asdict() | {
+            "id": lane.destination_id,
+            "secrets": json.loads(lane.secrets),
+            "headers": json.loads(lane.headers),
+        }
+        destination = self._rows.destination(columns)
+        keep(self._known, lane.destination_id, (stored, destination))
+        return destination
+
+    async def settle(self, settled: Sequence[Settled], *, unless_troubled: bool = False) -> SettleReport:
+        # in one order everywhere, so that two batches that share a delivery do not wait for each other
+        ordered = sorted(settled, key=lambda one: one.lease.delivery_id)
+        batch = [_reported(nth, one) for nth, one in enumerate(ordered)]
+        parameters = {
+            "now": self._clock.pinned(),
+            "batch": json.dumps(batch, ensure_ascii=False),
+            "unless_troubled": unless_troubled,
+        }
+        rows = await self._transactions.run("settle", parameters)
+        for one in settled:
+            if isinstance(one.settlement, Later):
+                self._note_due(one.settlement.delay)
+        # what is not among them was settled, at destinations that are not in trouble
+        verdicts = {ordered[row.nth].lease.token: Verdict(row.verdict) for row in rows}
+        overtaken = [ordered[row.nth].lease.delivery_id for row in rows if row.verdict == Verdict.OVERTAKEN]
         unwanted = await self._withdrawn(overtaken) if overtaken else frozenset()
         return SettleReport(
             verdicts=[
                 Verdict.WITHDRAWN
                 if one.lease.delivery_id in unwanted
-                else Verdict(found[one.lease.token].verdict)
+                else verdicts.get(one.lease.token, Verdict.SETTLED)
                 for one in settled
             ],
-            troubled={one.claimed.destination.id for one in settled if found[one.lease.token].troubled},
+            troubled={ordered[row.nth].claimed.destination.id for row in rows if row.troubled},
+        )
+
+    def _note_due(self, wait: timedelta) -> None:
+        self._comes_due = min(
+            self._comes_due, self._clock.monotonic() + wait.total_seconds() - _SLACK_SECONDS
         )
 
     async def _withdrawn(self, ids: Sequence[str]) -> Collection[str]:
@@ -216,39 +257,6 @@ class PostgresDeliveryQueue:
 
     async def _withdraw(self, name: str, parameters: dict[str, str]) -> None:
         await self._transactions.run(name, parameters | {"now": self._clock.pinned()})
-
-    def _claimed(self, row: Any) -> ClaimedDelivery:  # noqa: ANN401  the columns of claim.sql
-        stored = row._asdict()
-        lease = Lease(
-            delivery_id=stored["id"],
-            token=LeaseToken(stored["lease_token"]),
-            number=stored["attempt_count"],
-            since=stored["lease_since"],
-        )
-        return ClaimedDelivery(
-            lease=lease,
-            delivery=Delivery(
-                id=stored["id"],
-                message_id=MessageId(stored["message_id"]),
-                destination_id=DestinationId(stored["destination_id"]),
-                state=DeliveryState(stored["state"]),
-                attempt_count=stored["attempt_count"],
-                cycle_attempt_count=stored["cycle_attempt_count"],
-                lost_in_a_row=stored["lost_in_a_row"],
-                due_at=stored["due_at"],
-                lease=lease,
-                created_at=stored["created_at"],
-            ),
-            message=Message(
-                id=MessageId(stored["message_id"]),
-                type=stored["type"],
-                submission_id=stored["submission_id"],
-                form_id=stored["message_form_id"],
-                body=stored["body"],
-            ),
-            destination=self._rows.joined(stored),
-            lost=stored["lost"],
-        )
 
 
 class PostgresDeliveryHistory:
@@ -334,6 +342,65 @@ def _hindrance(found: Row[Any]) -> Reason | None:
     if found.void:
         return Reason(found.void)
     return Reason.DESTINATION_DISABLED if found.disabled else None
+
+
+def _claimed(row: Any, destination: Destination) -> ClaimedDelivery:  # noqa: ANN401  the columns of claim.sql
+    lease = Lease(
+        delivery_id=row.id, token=LeaseToken(row.lease_token), number=row.attempt_count, since=row.lease_since
+    )
+    message_id = MessageId(row.message_id)
+    return ClaimedDelivery(
+        lease=lease,
+        delivery=Delivery(
+            id=row.id,
+            message_id=message_id,
+            destination_id=destination.id,
+            state=DeliveryState.PROCESSING,
+            attempt_count=row.attempt_count,
+            cycle_attempt_count=row.cycle_attempt_count,
+            lost_in_a_row=row.lost_in_a_row,
+            due_at=row.due_at,
+            lease=lease,
+            created_at=row.created_at,
+        ),
+        message=Message(
+            id=message_id,
+            type=row.type,
+            submission_id=row.submission_id,
+            form_id=row.form_id,
+            body=row.body,
+        ),
+        destination=destination,
+        lost=row.lost,
+    )
+
+
+def _reported(nth: int, one: Settled) -> dict[str, object]:
+    settlement, attempt = one.settlement, one.attempt
+    report: dict[str, object] = {
+        "nth": nth,
+        "id": one.lease.delivery_id,
+        "token": str(one.lease.token),
+        "number": one.lease.number,
+        "state": _state_after(settlement),
+        "spends": int(spends_allowance(settlement)),
+    }
+    if isinstance(settlement, Later):
+        report["delay"] = f"{settlement.delay // timedelta(microseconds=1)} us"
+    if isinstance(settlement, Failed):
+        report["failure_reason"] = settlement.reason
+    if attempt is not None:
+        report |= {
+            "started_at": attempt.started_at.isoformat(),
+            "duration_ms": _milliseconds(attempt.duration),
+            "outcome": attempt.outcome,
+            "response_status": attempt.response_status,
+            "error": attempt.error,
+            "response_excerpt": attempt.response_excerpt,
+            "truncated": attempt.truncated,
+            "remote_address": attempt.remote_address,
+        }
+    return report
 
 
 def _state_after(settlement: Settlement) -> DeliveryState:

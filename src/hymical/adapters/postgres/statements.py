@@ -17,10 +17,13 @@ def statement(name: str) -> TextClause:
 
 
 @cache
-def driver_statement(name: str) -> bytes:
-    """The same as the driver takes it: with `%(name)s`, and without its comments."""
-    plain = _COMMENT.sub("", _text_of(name)).replace("%", "%%")
-    return _PARAMETER.sub(r"%(\1)s", plain).encode()
+def driver_statement(name: str) -> tuple[bytes, tuple[str, ...]]:
+    """The same with `$1` and so on, as PostgreSQL takes it, and the names of these parameters in order."""
+    names = dict[str, int]()
+    plain = _PARAMETER.sub(
+        lambda found: f"${names.setdefault(found[1], len(names) + 1)}", _COMMENT.sub("", _text_of(name))
+    )
+    return plain.encode(), tuple(names)
 
 
 def _text_of(name: str) -> str:

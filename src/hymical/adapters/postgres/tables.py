@@ -161,11 +161,11 @@ deliveries = Table(
     Index("deliveries_ready", "destination_id", "due_at", "id", postgresql_where=text("ready")),
     # what comes due later: retries, and the ends of leases
     Index("deliveries_later", "due_at", "id", postgresql_where=text("due_at IS NOT NULL AND NOT ready")),
-    # what a destination has in flight
+    # what a destination has in flight, the oldest lease first; what waits for a retry has none
     Index(
         "deliveries_unready",
         "destination_id",
-        "state",
+        "lease_since",
         postgresql_where=text("due_at IS NOT NULL AND NOT ready"),
     ),
     Index("deliveries_destination_id", "destination_id", "id"),

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from psycopg import AsyncRawCursor
 from psycopg.rows import namedtuple_row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -89,6 +90,7 @@ class PostgresTransactions:
 async def _carried_out(
     pooled: PooledConnection, name: str, parameters: Mapping[str, Any] | None
 ) -> list[Any]:
-    cursor = pooled.driver.cursor(row_factory=namedtuple_row)
-    await cursor.execute(driver_statement(name), parameters)
+    statement, names = driver_statement(name)
+    cursor = AsyncRawCursor(pooled.driver, row_factory=namedtuple_row)
+    await cursor.execute(statement, [parameters[name] for name in names] if parameters else None)
     return await cursor.fetchall() if cursor.rownumber is not None else []

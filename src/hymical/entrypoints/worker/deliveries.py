@@ -1,12 +1,13 @@
 """The loop that claims, sends and settles deliveries."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
+from hymical.application.deliveries import Claim, ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
 from hymical.domain.errors import StorageUnavailable
 from hymical.entrypoints.worker.patience import Patience
 from hymical.entrypoints.worker.settling import Settling
@@ -53,14 +54,17 @@ class DeliveryWorker:
         self._ids = ids
         self._pace = pace
         self._patience = Patience(ids)
+        self._settle = settle
+        self._being_settled = asyncio.Lock()
         self._settling = Settling(
-            settle,
+            self._settle_batch,
             patience=self._patience,
             name=lambda one: f"delivery {one.lease.delivery_id}",
             judged=self._judged,
             written=self._written,
         )
         self._held = 0
+        self._more = False
         self._sending: set[asyncio.Task[None]] = set()
         self._slots_freed = asyncio.Event()
         self._turn = _SHORTEST_TURN
@@ -76,12 +80,12 @@ class DeliveryWorker:
     async def run(self) -> None:
         async with self._wakeups.deliveries() as bell, self._settling.open():
             while not self._patience.is_over():
-                more = await self._claim_and_start()
+                self._more = await self._claim_and_start()
                 if self._patience.is_over():
                     break
                 if self._held >= self._pace.concurrency:
                     await self._patience.until_any(self._slots_freed.wait())
-                elif not more:
+                elif not self._more:
                     # what was settled may have made room at a destination that was full
                     await self._patience.until_any(
                         bell.wait(self._pace.poll.total_seconds()), self._slots_freed.wait()
@@ -90,11 +94,7 @@ class DeliveryWorker:
 
     async def _claim_and_start(self) -> bool:
         """Whether more may be due than there was room for."""
-        room = self._pace.concurrency - self._held
-        self._slots_freed.clear()
-        claim = await self._patience.persistently(
-            lambda: self._claim_due(min(self._pace.batch_size, room)), "claim", until_stopped=True
-        )
+        claim = await self._patience.persistently(self._claim, "claim", until_stopped=True)
         if claim is None:
             return False
         if self._patience.is_over():
@@ -113,6 +113,16 @@ class DeliveryWorker:
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
         return claim.more
+
+    async def _claim(self) -> Claim:
+        # where all was full, what is being settled makes room: one claim behind it brings more than two beside it
+        async with contextlib.nullcontext() if self._more else self._being_settled:
+            self._slots_freed.clear()
+            return await self._claim_due(min(self._pace.batch_size, self._pace.concurrency - self._held))
+
+    async def _settle_batch(self, finished: Sequence[Settled]) -> Sequence[Verdict]:
+        async with self._being_settled:
+            return await self._settle(finished)
 
     async def _deliver(self, claimed: ClaimedDelivery, claimed_at: float) -> None:
         self._settling.add([await self._send(claimed, claimed_at)])

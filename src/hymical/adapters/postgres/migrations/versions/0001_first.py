@@ -18,6 +18,21 @@ def _instant() -> sa.DateTime:
     return sa.DateTime(timezone=True)
 
 
+# Each call sees what is committed by then, while the statement that calls it sees what was when it began: so that one
+# statement can lock a destination, count, and take. Before `since` all leases are known to have ended.
+_IN_FLIGHT = """
+CREATE FUNCTION in_flight(
+    destination text, since timestamptz, OUT number bigint, OUT oldest timestamptz, OUT seen_at timestamptz
+) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    seen_at := clock_timestamp();
+    SELECT count(*), min(lease_since) INTO number, oldest FROM deliveries
+    WHERE due_at IS NOT NULL AND NOT ready AND destination_id = destination AND lease_since >= since;
+END
+$$
+"""
+
+
 def upgrade() -> None:
     op.create_table(
         "forms",
@@ -161,12 +176,13 @@ def upgrade() -> None:
     op.create_index(
         "deliveries_unready",
         "deliveries",
-        ["destination_id", "state"],
+        ["destination_id", "lease_since"],
         postgresql_where=sa.text("due_at IS NOT NULL AND NOT ready"),
     )
     op.create_index("deliveries_destination_id", "deliveries", ["destination_id", "id"])
     op.create_index("deliveries_failed", "deliveries", ["id"], postgresql_where=sa.text("state = 'failed'"))
     op.create_index("deliveries_message_id", "deliveries", ["message_id"])
+    op.execute(_IN_FLIGHT)
     op.create_table(
         "attempts",
         sa.Column("delivery_id", _id(), nullable=False),
@@ -234,6 +250,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute("DROP FUNCTION in_flight")
     for table in (
         "installation",
         "rate_limits",
