@@ -7,6 +7,8 @@ import psycopg
 import pytest
 
 from hymical.adapters.embedded.server import EmbeddedServer, embedded_server, temporary_data_folder
+from hymical.adapters.fernet.cipher import FernetCipher
+from hymical.adapters.postgres.deliveries import PostgresDeliveryQueue
 from hymical.adapters.postgres.jobs import PostgresJobQueue
 from hymical.adapters.postgres.pool import ConnectionPool
 from hymical.adapters.postgres.transactions import PostgresTransactions
@@ -143,14 +145,15 @@ async def test_what_comes_after_a_claim_that_does_not_wait_for_the_disk_waits_fo
     database_url: str,
 ) -> None:
     pool = ConnectionPool(database_url, application_name="tests", size=1)
+    transactions = PostgresTransactions(pool)
+    jobs = PostgresJobQueue(transactions, SystemClock())
+    deliveries = PostgresDeliveryQueue(transactions, SystemClock(), FernetCipher([]))
     try:
-        queue = PostgresJobQueue(PostgresTransactions(pool), SystemClock())
-        await queue.enqueue([a_new_job()])
-        for claimed in (1, 0):
-            claim = await queue.claim(["default"], limit=1, lease=LEASE)
-            assert len(claim.jobs) == claimed
-            async with pool.one() as pooled:
-                shown = await (await pooled.driver.execute("SHOW synchronous_commit")).fetchone()
-            assert shown == ("on",)
+        await jobs.enqueue([a_new_job()])
+        assert (await jobs.claim(["default"], limit=1, lease=LEASE)).jobs
+        await deliveries.claim(limit=1, lease=LEASE)
+        async with pool.one() as pooled:
+            shown = await (await pooled.driver.execute("SHOW synchronous_commit")).fetchone()
     finally:
         await pool.close()
+    assert shown == ("on",)
