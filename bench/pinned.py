@@ -28,7 +28,7 @@ class _Window:
 
 def measure(server: Server, effort: Effort) -> list[Figure]:
     """Rounds are windows here, one after the other."""
-    due, windows, window_seconds = effort.choose((1_000_000, 12, 10.0), (100_000, 4, 2.5))
+    due, windows, window_seconds = effort.choose((1_000_000, 12, 10.0), (60_000, 3, 2.0))
     with server.database() as database:
         backlog.add_form(database)
         _load(database, due)

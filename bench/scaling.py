@@ -38,7 +38,7 @@ class _Claims:
 
 
 def measure(server: Server, effort: Effort) -> list[Figure]:
-    due, history, destinations = effort.choose((1_000_000, 3_000_000, 10_000), (50_000, 100_000, 1_000))
+    due, history, destinations = effort.choose((1_000_000, 3_000_000, 10_000), (30_000, 50_000, 500))
     sizes = {
         "near": _Size(),
         f"{due:,} due": _Size(due=due),
