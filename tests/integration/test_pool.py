@@ -1,6 +1,8 @@
 """The connections of a process: lent, taken back, and lost."""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Iterator
 
 import psycopg
@@ -87,6 +89,18 @@ async def test_a_statement_whose_caller_goes_away_is_cancelled_and_its_connectio
 
     assert asked(empty_database_url, ACTIVE) == [(0,)]
     assert await pid(pool) == before
+
+
+async def test_the_number_of_a_socket_that_broke_is_free_for_the_next_one(pool: ConnectionPool) -> None:
+    loop = asyncio.get_running_loop()
+    async with pool.one() as pooled:
+        number = pooled.driver.fileno()
+        with socket.socket(fileno=os.dup(number)) as same, pytest.raises(psycopg.OperationalError):
+            loop.call_later(0.05, same.shutdown, socket.SHUT_RDWR)
+            await pooled.driver.execute("SELECT pg_sleep(5)")
+
+    # it was watched, and nobody was told that it closed
+    assert not loop.remove_reader(number)
 
 
 async def test_a_connection_with_a_transaction_left_open_is_not_lent_again(pool: ConnectionPool) -> None:
