@@ -9,6 +9,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from hymical.domain.errors import FormNotFound
 from hymical.domain.forms import Submission
 from hymical.domain.ids import DestinationId
 from hymical.ports.forms import Arrival
@@ -67,7 +68,7 @@ async def test_a_post_whose_delivery_cannot_be_stored_is_not_stored_either(world
     message = a_message(post)
     nowhere = replace(a_delivery(message), destination_id=DestinationId("dst_gone"))
 
-    with pytest.raises(psycopg.IntegrityError):
+    with pytest.raises(FormNotFound):
         await world.submissions.receive(
             [arrival(other), replace(arrival(post), message=message, deliveries=[nowhere])]
         )

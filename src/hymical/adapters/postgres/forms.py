@@ -26,7 +26,14 @@ from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.rows import DestinationRows
 from hymical.adapters.postgres.tables import forms, submissions
 from hymical.adapters.postgres.transactions import PostgresTransactions
-from hymical.domain.errors import AlreadyExists, FormNotEmpty, NotFound, NotSpam, StorageUnavailable
+from hymical.domain.errors import (
+    AlreadyExists,
+    FormNotEmpty,
+    FormNotFound,
+    NotFound,
+    NotSpam,
+    StorageUnavailable,
+)
 from hymical.domain.forms import Earlier, Form, NewForm, Submission
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.domain.limits import FormLimits, RateLimit
@@ -36,6 +43,7 @@ from hymical.ports.secrets import SecretCipher
 
 _SECOND = timedelta(seconds=1)
 _SOUGHT_AGAIN = 5
+_OF_A_FORM = ("submissions_form_id_fkey", "messages_form_id_fkey", "deliveries_destination_id_fkey")
 _HOLDS = """EXISTS (
     SELECT FROM json_each(seen.fields) AS field (name, held)
     CROSS JOIN LATERAL (
@@ -137,7 +145,9 @@ class PostgresSubmissionRepository:
         for _ in range(_SOUGHT_AGAIN):
             if not left:
                 break
-            kept_out = {row.id for row in await self._transactions.run("receive_posts", _received(left))}
+            gone = dict.fromkeys(_OF_A_FORM, FormNotFound(left[0].submission.form_id))
+            rows = await self._transactions.run("receive_posts", _received(left), constraints=gone)
+            kept_out = {row.id for row in rows}
             left = [one for one in left if one.submission.id in kept_out]
             if left:
                 earlier |= await self._earlier([one.submission for one in left])
