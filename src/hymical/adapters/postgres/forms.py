@@ -237,15 +237,19 @@ def looked_at(
         given = (*form, *values)
         return tuple_(*place[: len(given)]), tuple_(*(literal(value) for value in given))
 
+    # one bound from above: an index is read from one of several on, and what lies between them is looked at too
+    last: tuple[object, ...] = () if which.received_before is None else (which.received_before,)
+    if behind is not None and (which.received_before is None or behind.received_at < which.received_before):
+        last = (behind.received_at, behind.id)
     bounds = []
     if form:
-        bounds += [submissions.c.form_id >= which.form_id, submissions.c.form_id <= which.form_id]
+        bounds.append(submissions.c.form_id >= which.form_id)
+    if form and not last:
+        bounds.append(submissions.c.form_id <= which.form_id)
     if which.received_after is not None:
         bounds.append(operator.gt(*ending(which.received_after)))
-    if which.received_before is not None:
-        bounds.append(operator.lt(*ending(which.received_before)))
-    if behind is not None:
-        bounds.append(operator.lt(*ending(behind.received_at, behind.id)))
+    if last:
+        bounds.append(operator.lt(*ending(*last)))
     reached = select(submissions, func.row_number().over(order_by=newest_first).label("nth")).where(*bounds)
     # the indexes give this order, so that no more is read than is needed to fill the page
     seen = reached.order_by(*newest_first).limit(looks).subquery("seen")

@@ -1,10 +1,11 @@
 """Queue statements, one `.sql` file each."""
 
 import re
+from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import BindParameter, TextClause, literal, text
 
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
@@ -21,6 +22,11 @@ def driver_statement(name: str) -> bytes:
     """The same as the driver takes it: with `%(name)s`, and without its comments."""
     plain = _COMMENT.sub("", _text_of(name)).replace("%", "%%")
     return _PARAMETER.sub(r"%(\1)s", plain).encode()
+
+
+def in_plain_text(state: StrEnum) -> BindParameter[str]:
+    """A state that is no parameter: only so does the planner see that a partial index holds all of them."""
+    return literal(state.value, literal_execute=True)
 
 
 def _text_of(name: str) -> str:
