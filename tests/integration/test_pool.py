@@ -130,6 +130,27 @@ async def test_an_answer_larger_than_a_socket_holds_arrives_whole(pool: Connecti
     assert row == ("y" * 5_000_000 + "x" * 5_000_000,)
 
 
+async def test_a_task_that_outlives_the_transaction_it_was_begun_in_takes_no_part_in_another_one(
+    pool: ConnectionPool,
+) -> None:
+    transactions = PostgresTransactions(pool)
+    next_one = asyncio.Event()
+
+    async def session() -> object:
+        async with transactions.connection() as connection:
+            return (await connection.exec_driver_sql("SELECT pg_backend_pid()")).scalar_one()
+
+    async def later() -> object:
+        await next_one.wait()
+        return await session()
+
+    async with transactions.begin():
+        outlives = asyncio.create_task(later())
+    async with transactions.begin():
+        next_one.set()
+        assert await outlives != await session()
+
+
 @pytest.fixture
 def own_server() -> Iterator[EmbeddedServer]:
     """A server that a test may restart."""
