@@ -13,6 +13,7 @@ from hymical.domain.errors import (
     EmptySubmission,
     FieldValueTooLong,
     FormNotEmpty,
+    FormNotFound,
     IdempotencyConflict,
     InvalidIdempotencyKey,
     InvalidValue,
@@ -27,8 +28,8 @@ from hymical.domain.errors import (
 from hymical.domain.forms import PostedForm, Receipt
 from hymical.domain.ids import FormId
 from hymical.domain.limits import FormLimits, IntakeLimits, RateLimit, RateLimits, tightened
-from hymical.ports.forms import SubmissionFilter
-from tests.builders import LEASE, a_new_form, ids
+from hymical.ports.forms import Arrival, SubmissionFilter
+from tests.builders import LEASE, a_new_form, a_submission, ids
 from tests.worlds import World
 
 CONTACT = FormId("contact")
@@ -386,6 +387,17 @@ async def test_a_form_that_holds_submissions_is_not_deleted_and_an_empty_one_is(
         await world.destinations.get(destination.id)
     with pytest.raises(NotFound):
         await delete(CONTACT)
+
+
+async def test_a_post_whose_form_is_deleted_before_it_is_stored_is_told_that_there_is_none(
+    world: World,
+) -> None:
+    await world.forms.add(a_new_form())
+    await world.forms.delete(CONTACT)
+    post = a_submission(CONTACT)
+
+    with pytest.raises(FormNotFound):
+        await world.submissions.receive([Arrival(submission=post, repeats_since=post.received_at)])
 
 
 ONE_AN_HOUR = RateLimit(requests=1, window=timedelta(hours=1))

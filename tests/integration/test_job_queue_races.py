@@ -187,6 +187,21 @@ async def test_of_two_that_enqueue_under_one_key_at_once_both_get_the_same_job(
     assert await second == [Enqueued(job_id=first.job_id, duplicate=True)]
 
 
+async def test_two_that_enqueue_the_same_keys_in_another_order_do_not_wait_in_a_circle(
+    jobs: Jobs, database_url: str
+) -> None:
+    async with held_open(jobs.world, lambda: jobs.enqueue(unique_key="b")):
+        forth = asyncio.create_task(jobs.queue.enqueue([a_job(unique_key=key) for key in "abc"]))
+        await waits_for_a_lock(database_url)
+        # the first has its "a" and waits for "b"
+        back = asyncio.create_task(jobs.queue.enqueue([a_job(unique_key=key) for key in "ca"]))
+        await waits_for_a_lock(database_url, 2)
+
+    first, second = await forth, await back
+    assert [one.duplicate for one in (*first, *second)] == [False, True, False, True, True]
+    assert {one.job_id for one in second} == {first[0].job_id, first[2].job_id}
+
+
 async def test_a_key_whose_enqueuing_is_rolled_back_goes_to_the_one_that_waited(
     jobs: Jobs, database_url: str
 ) -> None:

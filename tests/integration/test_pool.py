@@ -1,6 +1,8 @@
 """The connections of a process: lent, taken back, and lost."""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Iterator
 
 import psycopg
@@ -94,6 +96,18 @@ async def test_a_statement_whose_caller_goes_away_is_cancelled_and_its_connectio
     assert await pid(pool) == before
 
 
+async def test_the_number_of_a_socket_that_broke_is_free_for_the_next_one(pool: ConnectionPool) -> None:
+    loop = asyncio.get_running_loop()
+    async with pool.one() as pooled:
+        number = pooled.driver.fileno()
+        with socket.socket(fileno=os.dup(number)) as same, pytest.raises(psycopg.OperationalError):
+            loop.call_later(0.05, same.shutdown, socket.SHUT_RDWR)
+            await pooled.driver.execute("SELECT pg_sleep(5)")
+
+    # it was watched, and nobody was told that it closed
+    assert not loop.remove_reader(number)
+
+
 async def test_a_connection_with_a_transaction_left_open_is_not_lent_again(pool: ConnectionPool) -> None:
     async with pool.one() as pooled:
         await pooled.driver.execute("BEGIN")
@@ -119,6 +133,27 @@ async def test_an_answer_larger_than_a_socket_holds_arrives_whole(pool: Connecti
         cursor = await pooled.driver.execute("SELECT %s::text || repeat('x', 5000000)", ["y" * 5_000_000])
         row = await cursor.fetchone()
     assert row == ("y" * 5_000_000 + "x" * 5_000_000,)
+
+
+async def test_a_task_that_outlives_the_transaction_it_was_begun_in_takes_no_part_in_another_one(
+    pool: ConnectionPool,
+) -> None:
+    transactions = PostgresTransactions(pool)
+    next_one = asyncio.Event()
+
+    async def session() -> object:
+        async with transactions.connection() as connection:
+            return (await connection.exec_driver_sql("SELECT pg_backend_pid()")).scalar_one()
+
+    async def later() -> object:
+        await next_one.wait()
+        return await session()
+
+    async with transactions.begin():
+        outlives = asyncio.create_task(later())
+    async with transactions.begin():
+        next_one.set()
+        assert await outlives != await session()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
+from hymical.domain.errors import FormNotFound
 from hymical.domain.forms import Submission
 from hymical.domain.ids import DestinationId
 from hymical.ports.forms import Arrival
@@ -62,12 +63,38 @@ async def test_batches_that_share_posts_in_any_order_neither_wait_in_a_circle_no
         world.clock.move(timedelta(hours=1))
 
 
+async def test_batches_on_both_sides_of_the_end_of_a_window_do_not_wait_in_a_circle(
+    world: World, database_url: str, site: Site
+) -> None:
+    old = same(world, 6)
+    await received(world, [old])
+    world.clock.move(WINDOW)
+    outer, late = same(world, 2), [same(world, number) for number in (2, 4, 6)]
+    world.clock.move(-timedelta(milliseconds=1))
+    early = [same(world, number) for number in (4, 6)]
+    async with await psycopg.AsyncConnection.connect(database_url) as holding:
+        await holding.execute(
+            "INSERT INTO submissions (id, form_id, received_at, fields, is_spam, fingerprint, duplicate_key)"
+            " VALUES (%s, %s, %s, '{}', false, '', %s)",
+            [outer.id, outer.form_id, outer.received_at, outer.duplicate_key],
+        )
+        receiving_late = asyncio.create_task(received(world, late))
+        await waits_for_a_lock(database_url)
+        # the late one has taken the key of the old one, and has not stored the first of its own
+        receiving_early = asyncio.create_task(received(world, early))
+        await waits_for_a_lock(database_url, 2)
+        await holding.rollback()
+
+    assert (await receiving_late, await receiving_early) == (0, 2)
+    assert set(site.query("SELECT id FROM submissions")) == {(one.id,) for one in (old, *late)}
+
+
 async def test_a_post_whose_delivery_cannot_be_stored_is_not_stored_either(world: World, site: Site) -> None:
     post, other = same(world, 2), same(world, 4)
     message = a_message(post)
     nowhere = replace(a_delivery(message), destination_id=DestinationId("dst_gone"))
 
-    with pytest.raises(psycopg.IntegrityError):
+    with pytest.raises(FormNotFound):
         await world.submissions.receive(
             [arrival(other), replace(arrival(post), message=message, deliveries=[nowhere])]
         )

@@ -51,6 +51,7 @@ class AcceptPosts:
 
     Raises:
         StorageUnavailable: nothing was stored, as far as can be known.
+        FormNotFound: nothing was stored, for the form of one was deleted meanwhile.
     """
 
     forms: FormRepository

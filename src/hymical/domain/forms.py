@@ -108,6 +108,11 @@ class PostedForm:
     visitor: bytes | None = None
     refusal: PostRefused | None = None
 
+    @property
+    def characters(self) -> int:
+        """Of its names and values."""
+        return sum(len(name) + len(value) for name, value in self.pairs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:

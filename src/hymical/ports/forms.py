@@ -113,6 +113,9 @@ class SubmissionRepository(Protocol):
 
         One that repeats an earlier submission is not stored, nor what comes with it; what these repeat is
         returned: by idempotency key whenever it was, else by duplicate key. No two of a batch repeat each other.
+
+        Raises:
+            FormNotFound: one's form was deleted since it was looked at; named is that of the first.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -32,8 +33,8 @@ class ControlledAcceptPosts:
         self.most_running = 0
         self._go_on = asyncio.Semaphore(0 if held else 1_000)
 
-    def coalescer(self, *, batch: int = 64, backlog: int = 2_048) -> Coalescer:
-        return Coalescer(cast("AcceptPosts", self), batch=batch, backlog=backlog)
+    def coalescer(self, *, batch: int = 64, characters: int = 524_288, backlog: int = 2_048) -> Coalescer:
+        return Coalescer(cast("AcceptPosts", self), batch=batch, characters=characters, backlog=backlog)
 
     async def __call__(self, posts: Sequence[PostedForm]) -> Answers:
         names = [post.form_id for post in posts]
@@ -131,6 +132,18 @@ async def test_a_batch_holds_no_more_than_it_may() -> None:
 
     await callers.answers("one", "two", "three", "four", "five", "six")
     assert accept_posts.batches == [["one"], ["two", "three"], ["four", "five"], ["six"]]
+
+
+async def test_large_posts_do_not_all_go_into_one_statement() -> None:
+    accept_posts = ControlledAcceptPosts(held=False)
+    coalescer = accept_posts.coalescer(characters=10)
+    sizes = {"largest": 25, "large": 8, "small": 1, "other": 1, "last": 1}
+
+    await asyncio.gather(
+        *(coalescer.accept(replace(a_post(name), pairs=[("", "x" * size)])) for name, size in sizes.items())
+    )
+
+    assert accept_posts.batches == [["largest"], ["large", "small", "other"], ["last"]]
 
 
 async def test_one_batch_is_stored_after_the_other() -> None:

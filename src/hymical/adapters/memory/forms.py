@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from hymical.adapters.memory.store import DELIVERIES, MemoryStore
-from hymical.domain.errors import AlreadyExists, FormNotEmpty, NotFound, NotSpam
+from hymical.domain.errors import AlreadyExists, FormNotEmpty, FormNotFound, NotFound, NotSpam
 from hymical.domain.forms import Earlier, Form, NewForm, Submission, as_earlier
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.ports.clock import Clock
@@ -91,6 +91,8 @@ class MemorySubmissionRepository:
     async def receive(self, arrivals: Sequence[Arrival]) -> Mapping[SubmissionId, Earlier]:
         rows = self._store.rows
         earlier = dict[SubmissionId, Earlier]()
+        if any(arrival.submission.form_id not in rows.forms for arrival in arrivals):
+            raise FormNotFound(arrivals[0].submission.form_id)
         for arrival in arrivals:
             new = arrival.submission
             same = self._earlier(new, arrival.repeats_since)

@@ -12,6 +12,7 @@ from sqlalchemy import DateTime, Row, bindparam, case, func, literal, select
 from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.floors import BEGINNING, FULL_LOOK_EVERY, UNSETTLED, Floors, keep
 from hymical.adapters.postgres.rows import DestinationRows
+from hymical.adapters.postgres.statements import in_plain_text
 from hymical.adapters.postgres.tables import (
     attempts,
     deliveries,
@@ -274,7 +275,7 @@ class PostgresDeliveryHistory:
         if which.submission_id is not None:
             query = query.where(messages.c.submission_id == which.submission_id)
         if which.state is not None:
-            query = query.where(deliveries.c.state == which.state)
+            query = query.where(deliveries.c.state == in_plain_text(which.state))
         if before is not None:
             query = query.where(deliveries.c.id < before)
         with translated():

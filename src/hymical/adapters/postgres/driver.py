@@ -5,6 +5,7 @@ from collections.abc import Generator
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import ConnStatus
 from psycopg.waiting import Ready, Wait
 
 _Answer = TypeVar("_Answer")
@@ -21,6 +22,7 @@ class Connection(psycopg.AsyncConnection[Any]):
     """
 
     _watched_by: asyncio.AbstractEventLoop | None = None
+    _watched = -1
     _awaited: asyncio.Future[None] | None = None
 
     async def wait(
@@ -41,6 +43,10 @@ class Connection(psycopg.AsyncConnection[Any]):
             rest = _Rest(gen, Wait.R, error)
         else:
             rest = _Rest(gen, wanted, None)
+        finally:
+            if self.pgconn.status != ConnStatus.OK:
+                # its socket is closed, and the number of it may be another's with the next step of the event loop
+                self._watch_no_more()
         self._watch_no_more()
         left: _Answer = await super().wait(rest, interval, timeout)  # type: ignore[arg-type]
         return left
@@ -52,7 +58,8 @@ class Connection(psycopg.AsyncConnection[Any]):
     async def _something_to_read(self) -> None:
         if self._watched_by is None:
             self._watched_by = asyncio.get_running_loop()
-            self._watched_by.add_reader(self.fileno(), self._hear)
+            self._watched = self.fileno()
+            self._watched_by.add_reader(self._watched, self._hear)
         self._awaited = self._watched_by.create_future()
         try:
             await self._awaited
@@ -68,7 +75,7 @@ class Connection(psycopg.AsyncConnection[Any]):
 
     def _watch_no_more(self) -> None:
         if self._watched_by is not None:
-            self._watched_by.remove_reader(self.fileno())
+            self._watched_by.remove_reader(self._watched)
             self._watched_by = None
 
 

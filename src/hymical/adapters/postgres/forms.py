@@ -26,7 +26,14 @@ from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.rows import DestinationRows
 from hymical.adapters.postgres.tables import forms, submissions
 from hymical.adapters.postgres.transactions import PostgresTransactions
-from hymical.domain.errors import AlreadyExists, FormNotEmpty, NotFound, NotSpam, StorageUnavailable
+from hymical.domain.errors import (
+    AlreadyExists,
+    FormNotEmpty,
+    FormNotFound,
+    NotFound,
+    NotSpam,
+    StorageUnavailable,
+)
 from hymical.domain.forms import Earlier, Form, NewForm, Submission
 from hymical.domain.ids import FormId, SubmissionId
 from hymical.domain.limits import FormLimits, RateLimit
@@ -36,6 +43,7 @@ from hymical.ports.secrets import SecretCipher
 
 _SECOND = timedelta(seconds=1)
 _SOUGHT_AGAIN = 5
+_OF_A_FORM = ("submissions_form_id_fkey", "messages_form_id_fkey", "deliveries_destination_id_fkey")
 _HOLDS = """EXISTS (
     SELECT FROM json_each(seen.fields) AS field (name, held)
     CROSS JOIN LATERAL (
@@ -137,7 +145,9 @@ class PostgresSubmissionRepository:
         for _ in range(_SOUGHT_AGAIN):
             if not left:
                 break
-            kept_out = {row.id for row in await self._transactions.run("receive_posts", _received(left))}
+            gone = dict.fromkeys(_OF_A_FORM, FormNotFound(left[0].submission.form_id))
+            rows = await self._transactions.run("receive_posts", _received(left), constraints=gone)
+            kept_out = {row.id for row in rows}
             left = [one for one in left if one.submission.id in kept_out]
             if left:
                 earlier |= await self._earlier([one.submission for one in left])
@@ -227,15 +237,19 @@ def looked_at(
         given = (*form, *values)
         return tuple_(*place[: len(given)]), tuple_(*(literal(value) for value in given))
 
+    # one bound from above: an index is read from one of several on, and what lies between them is looked at too
+    last: tuple[object, ...] = () if which.received_before is None else (which.received_before,)
+    if behind is not None and (which.received_before is None or behind.received_at < which.received_before):
+        last = (behind.received_at, behind.id)
     bounds = []
     if form:
-        bounds += [submissions.c.form_id >= which.form_id, submissions.c.form_id <= which.form_id]
+        bounds.append(submissions.c.form_id >= which.form_id)
+    if form and not last:
+        bounds.append(submissions.c.form_id <= which.form_id)
     if which.received_after is not None:
         bounds.append(operator.gt(*ending(which.received_after)))
-    if which.received_before is not None:
-        bounds.append(operator.lt(*ending(which.received_before)))
-    if behind is not None:
-        bounds.append(operator.lt(*ending(behind.received_at, behind.id)))
+    if last:
+        bounds.append(operator.lt(*ending(*last)))
     reached = select(submissions, func.row_number().over(order_by=newest_first).label("nth")).where(*bounds)
     # the indexes give this order, so that no more is read than is needed to fill the page
     seen = reached.order_by(*newest_first).limit(looks).subquery("seen")

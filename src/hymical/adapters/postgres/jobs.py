@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, literal_column, select
+from sqlalchemy import Row, select
 from sqlalchemy.dialects.postgresql import insert
 
 from hymical.adapters.postgres.errors import translated
+from hymical.adapters.postgres.statements import in_plain_text
 from hymical.adapters.postgres.tables import job_events, jobs, paused_queues
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.errors import (
@@ -290,8 +291,7 @@ class PostgresJobHistory:
         if which.type is not None:
             query = query.where(jobs.c.type == which.type)
         if which.state is not None:
-            # in plain text: only so does the planner see that a partial index holds all of them
-            query = query.where(jobs.c.state == literal_column(f"'{which.state.value}'"))
+            query = query.where(jobs.c.state == in_plain_text(which.state))
         if before is not None:
             query = query.where(jobs.c.id < before)
         with translated():

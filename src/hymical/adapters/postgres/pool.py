@@ -20,9 +20,10 @@ from hymical.domain.errors import StorageUnavailable
 # Every statement looks up a few rows by an index. Statistics must not talk the planner out of that: those of a table
 # that has just begun to grow say that it is empty, and a plan made then stays for as long as they do.
 # Nor may the number of values in a parameter: it had a plan made anew each time, which took longer than the look.
+# A generic plan takes any LIMIT for a tenth of what there is, for which it would start processes to help with a page.
 PLANS = (
     "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
-    " -c plan_cache_mode=force_generic_plan"
+    " -c plan_cache_mode=force_generic_plan -c max_parallel_workers_per_gather=0"
 )
 
 # A process that stands still, or whose machine is gone, must not keep its locks: others would wait for hours.

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import AsyncRawCursor
@@ -15,29 +16,38 @@ from hymical.adapters.postgres.statements import driver_statement
 from hymical.domain.errors import HymicalError, StorageUnavailable
 
 
+@dataclass(slots=True)
+class _Block:
+    """Where a transaction runs; a task that was begun inside may outlive it, and is outside of it from then on."""
+
+    pooled: PooledConnection | None
+
+
 class PostgresTransactions:
     """The port `Transactions`; adapters of this folder get their connection here, inside a block or not."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
-        self._open: ContextVar[PooledConnection | None] = ContextVar("open_transaction", default=None)
+        self._block: ContextVar[_Block | None] = ContextVar("open_transaction", default=None)
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[None]:
-        if self._open.get() is not None:
+        if self._open() is not None:
             raise RuntimeError("a transaction is open in this task already")
         inside: BaseException | None = None
         try:
             with translated():
                 async with self._pool.one() as pooled, pooled.driver.transaction():
-                    token = self._open.set(pooled)
+                    block = _Block(pooled)
+                    token = self._block.set(block)
                     try:
                         yield
                     except BaseException as error:
                         inside = error
                         raise
                     finally:
-                        self._open.reset(token)
+                        block.pooled = None
+                        self._block.reset(token)
         except StorageUnavailable as unavailable:
             if inside is not None and unavailable.__cause__ is inside:
                 # what the block does besides may fail as a driver does: an OSError of its own stays one
@@ -47,7 +57,7 @@ class PostgresTransactions:
     @asynccontextmanager
     async def together(self) -> AsyncIterator[AsyncConnection]:
         """The connection of the open transaction, or of one that lasts for this block."""
-        if self._open.get() is not None:
+        if self._open() is not None:
             async with self.connection() as connection:
                 yield connection
             return
@@ -57,7 +67,7 @@ class PostgresTransactions:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection]:
         """The connection of the open transaction; without one, a connection that commits each statement."""
-        pooled = self._open.get()
+        pooled = self._open()
         if pooled is not None:
             yield pooled.connection
             return
@@ -80,11 +90,15 @@ class PostgresTransactions:
             StorageUnavailable: the database did not answer, or broke off.
         """
         with translated(constraints):
-            pooled = self._open.get()
+            pooled = self._open()
             if pooled is not None:
                 return await _carried_out(pooled, name, parameters)
             async with self._pool.one() as pooled:
                 return await _carried_out(pooled, name, parameters)
+
+    def _open(self) -> PooledConnection | None:
+        block = self._block.get()
+        return None if block is None else block.pooled
 
 
 async def _carried_out(

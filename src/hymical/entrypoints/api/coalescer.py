@@ -11,15 +11,24 @@ _Waiting = tuple[PostedForm, asyncio.Future[Receipt | PostRefused]]
 
 
 class Coalescer:
-    """Hands posts to `AcceptPosts`, at most `batch` at a time.
+    """Hands posts to `AcceptPosts`, at most `batch` at a time, and of more than one at most `characters`.
 
     Those that came while one batch was stored form the next one. More than `backlog` waiting posts are turned away
     with `Overloaded`. A caller is answered once its own post is committed.
     """
 
-    def __init__(self, accept_posts: AcceptPosts, *, batch: int = 64, backlog: int = 2_048) -> None:
+    def __init__(
+        self,
+        accept_posts: AcceptPosts,
+        *,
+        batch: int = 64,
+        characters: int = 524_288,
+        backlog: int = 2_048,
+    ) -> None:
         self._accept_posts = accept_posts
         self._batch = batch
+        # a statement's time grows with the square of its size: the driver moves up what is left after each piece sent
+        self._characters = characters
         self._backlog = backlog
         self._waiting: deque[_Waiting] = deque()
         self._running: asyncio.Task[None] | None = None
@@ -44,8 +53,16 @@ class Coalescer:
 
     async def _run(self) -> None:
         while self._waiting:
-            together = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
-            await self._accept(together)
+            await self._accept(self._next())
+
+    def _next(self) -> list[_Waiting]:
+        together, room = list[_Waiting](), self._characters
+        while self._waiting and len(together) < self._batch:
+            room -= self._waiting[0][0].characters
+            if together and room < 0:
+                break
+            together.append(self._waiting.popleft())
+        return together
 
     async def _accept(self, together: list[_Waiting]) -> None:
         try:

@@ -16,6 +16,8 @@ stored AS (
         id text, queue text, type text, version smallint, payload text, priority smallint, max_retries integer,
         run_at timestamptz, unique_key text
     )
+    -- two batches that share keys take them in one order: neither waits for what waits for it
+    ORDER BY batch.unique_key, batch.type
     ON CONFLICT (type, unique_key) WHERE unique_key IS NOT NULL AND state IN ('pending', 'processing', 'paused')
     DO NOTHING
     RETURNING id, queue, run_at, unique_key

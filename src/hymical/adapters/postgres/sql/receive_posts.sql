@@ -1,7 +1,8 @@
 -- A batch of posts with all that each brings about, in one statement: submission, message, deliveries and wake-up are stored together or
 -- not at all, and nothing waits between them. A post that repeats an earlier one is left out, with what it would have brought; those are told.
 -- Two unique indexes decide that, so the second of two at the same moment waits for the first. A key lasts as long as its form's window: an older
--- one gives it up here, before anything is inserted. All go by the same order, so that two batches cannot wait for each other.
+-- one gives it up here, before anything is inserted. All go by the same order, so that two batches cannot wait for each other; and each first
+-- locks whatever holds one of its keys, old or not: at the end of a window, the times of two batches need not agree about that.
 WITH batch AS MATERIALIZED (
     SELECT
         post.*,
@@ -13,10 +14,16 @@ WITH batch AS MATERIALIZED (
     )
     ORDER BY post.duplicate_key, post.idempotency_key
 ),
+met AS MATERIALIZED (
+    SELECT submissions.id, submissions.received_at <= batch.repeats_since AS is_over
+    FROM batch JOIN submissions ON submissions.duplicate_key = batch.repeated_by
+    ORDER BY batch.repeated_by
+    FOR NO KEY UPDATE OF submissions
+),
 given_up AS (
     UPDATE submissions SET duplicate_key = NULL
-    FROM batch
-    WHERE submissions.duplicate_key = batch.repeated_by AND submissions.received_at <= batch.repeats_since
+    FROM met
+    WHERE submissions.id = met.id AND met.is_over
     RETURNING submissions.id
 ),
 stored AS (
