@@ -8,6 +8,7 @@ import uvicorn
 from litestar import Litestar
 
 from hymical.entrypoints.api.app import create_app
+from hymical.entrypoints.bootstrap.garbage import collect_less_often
 from hymical.entrypoints.bootstrap.settings import Settings
 
 _DID_NOT_START = 3
@@ -59,6 +60,7 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
     # uvicorn raises the signal again once it has shut down; that must not turn a clean exit into a killed one
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
+    collect_less_often()
     await server.serve(sockets=[listener])
     if not server.started:
         raise SystemExit(_DID_NOT_START)

@@ -1,7 +1,6 @@
 """Running a worker in this process."""
 
 import asyncio
-import gc
 import logging
 import signal
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from difflib import get_close_matches
 
 from hymical.domain.signing import Secret
 from hymical.entrypoints.bootstrap.container import Container
+from hymical.entrypoints.bootstrap.garbage import collect_less_often
 from hymical.entrypoints.bootstrap.resources import Role, open_container
 from hymical.entrypoints.bootstrap.settings import Settings
 from hymical.entrypoints.jobs.queues import QUEUES
@@ -85,7 +85,7 @@ async def work(settings: Settings, queues: Sequence[str] = ()) -> None:
             if settings.alert_webhook_secret
             else None,
         )
-        _collect_less_often()
+        collect_less_often()
         _log.info("worker ready: %s", f"jobs of {', '.join(queues)}" if queues else "deliveries")
         async with (
             present(
@@ -99,13 +99,6 @@ async def work(settings: Settings, queues: Sequence[str] = ()) -> None:
         ):
             await worker.run()
         _log.info("worker stopped")
-
-
-def _collect_less_often() -> None:
-    """What has been loaded by now stays; to look through it again and again took a tenth of a worker's time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 100)
 
 
 def _warn_of_unknown(queues: Sequence[str], container: Container) -> None:
