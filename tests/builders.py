@@ -1,5 +1,6 @@
 """Readable test data: a_form(), a_delivery() and the like; each call makes new ids."""
 
+import json
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -121,7 +122,7 @@ def a_new_job(
         queue=queue,
         type=type,
         version=1,
-        payload=payload or {"up_to": 3},
+        payload=json.dumps(payload or {"up_to": 3}),
         priority=priority,
         max_retries=max_retries,
         run_at=run_at,
@@ -137,7 +138,7 @@ def a_job(*, retry_count: int = 0, max_retries: int = 3, lost_in_a_row: int = 0)
         queue=new.queue,
         type=new.type,
         version=new.version,
-        payload=new.payload,
+        payload=json.loads(new.payload),
         priority=new.priority,
         claim_count=1,
         retry_count=retry_count,

@@ -1,5 +1,6 @@
 """A job worker by hand: a test decides when a job is claimed, tells something, and ends."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Hands:
             queue=queue,
             type=type,
             version=1,
-            payload=payload or {},
+            payload=json.dumps(payload or {}),
             priority=Priority.NORMAL,
             max_retries=0,
             unique_key=unique_key,

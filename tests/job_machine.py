@@ -1,6 +1,7 @@
 """Everything that may happen to jobs, in any order, held against a model of what the queue promises."""
 
 import asyncio
+import json
 from abc import abstractmethod
 from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -151,7 +152,7 @@ class Expected:
             self.new.version,
         )
         assert (job.payload, job.priority, job.max_retries) == (
-            self.new.payload,
+            json.loads(self.new.payload),
             self.new.priority,
             self.new.max_retries,
         )

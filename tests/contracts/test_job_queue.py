@@ -1,6 +1,7 @@
 """What every `JobQueue` and `JobHistory` promises."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -105,13 +106,17 @@ async def test_a_claim_brings_what_was_enqueued(world: World) -> None:
 
     view = await seen(world, new.id)
     assert (view.state, view.queue, view.type, view.version) == (JobState.PENDING, "default", "count", 1)
-    assert (view.run_at, view.created_at, view.payload) == (world.clock.now(), world.clock.now(), new.payload)
+    assert (view.run_at, view.created_at, view.payload) == (
+        world.clock.now(),
+        world.clock.now(),
+        json.loads(new.payload),
+    )
     assert (view.started_at, view.finished_at, view.answers, view.event_count) == (None, None, {}, 0)
     claim = await world.jobs.claim(["default"], limit=2, lease=LEASE)
     (job,) = claim.jobs
     assert claim.now == world.clock.now()
     assert (job.id, job.queue, job.type, job.version) == (new.id, "default", "count", 1)
-    assert (job.payload, job.priority) == (new.payload, Priority.NORMAL)
+    assert (job.payload, job.priority) == (json.loads(new.payload), Priority.NORMAL)
     assert (job.claim_count, job.retry_count, job.max_retries, job.lost_in_a_row) == (1, 0, 3, 0)
     assert (job.answers, job.checkpoint, job.lease.job_id) == ({}, None, new.id)
     view = await seen(world, new.id)

@@ -1,6 +1,7 @@
 """Races on the queue of jobs in PostgreSQL, with transactions held open, and the plans of its hot statements."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -55,7 +56,7 @@ def a_job(*, unique_key: str | None = None, priority: Priority = Priority.NORMAL
         queue="default",
         type="greet",
         version=1,
-        payload={"name": "日本 \0 \ud800"},
+        payload=json.dumps({"name": "日本 \0 \ud800"}),
         priority=priority,
         max_retries=3,
         unique_key=unique_key,

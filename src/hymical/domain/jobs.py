@@ -50,16 +50,22 @@ def check_text(field: str, text: str, *, longest: int) -> None:
 _JSON = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 
 
-def check_json(field: str, value: object, *, largest: int = LARGEST_JSON) -> None:
-    """Raises `InvalidValue` for what is no object of JSON, or takes more than `largest` bytes in UTF-8."""
+def check_json(field: str, value: object, *, largest: int = LARGEST_JSON) -> str:
+    """An object of JSON, written.
+
+    Raises:
+        InvalidValue: it is none, or takes more than `largest` bytes in UTF-8.
+    """
     if not isinstance(value, Mapping):
         raise InvalidValue(field, f"must be an object of JSON, not {type(value).__name__}")
     try:
-        size = len(_JSON.encode(value).encode())
+        text = _JSON.encode(value)
+        size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(field, f"must be JSON: {error}") from None
     if size > largest:
         raise InvalidValue(field, f"must be at most {largest} bytes of JSON, not {size}")
+    return text
 
 
 def _check_wait(field: str, wait: timedelta) -> None:
@@ -171,7 +177,7 @@ class JobType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """A job to enqueue. `run_at` of None is at once, by the database's clock.
+    """A job to enqueue; `payload` is an object of JSON, written. `run_at` of None is at once, by the database.
 
     Of the jobs of one type that have not ended, no two have the same `unique_key`.
     """
@@ -180,7 +186,7 @@ class NewJob:
     queue: str
     type: str
     version: int
-    payload: Json
+    payload: str
     priority: Priority
     max_retries: int
     run_at: datetime | None = None
@@ -212,7 +218,7 @@ class JobCatalog:
         """
         if name not in self.types:
             raise UnknownJobType(name)
-        check_json("payload", payload)
+        text = check_json("payload", payload)
         if unique_key is not None:
             check_text("unique_key", unique_key, longest=LONGEST_UNIQUE_KEY)
         kind = self.types[name]
@@ -221,7 +227,7 @@ class JobCatalog:
             queue=kind.queue,
             type=kind.name,
             version=kind.version,
-            payload=payload,
+            payload=text,
             priority=kind.priority if priority is None else priority,
             max_retries=self.max_retries if kind.max_retries is None else kind.max_retries,
             run_at=run_at,

@@ -1,5 +1,6 @@
 """How a job ends a run, and what it may ask."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -294,7 +295,11 @@ def test_a_job_takes_after_its_type_unless_told_otherwise() -> None:
         Priority.LOW,
         0,
     )
-    assert (export.payload, export.run_at, export.unique_key) == ({"form_id": "contact"}, None, None)
+    assert (json.loads(export.payload), export.run_at, export.unique_key) == (
+        {"form_id": "contact"},
+        None,
+        None,
+    )
     assert (count.queue, count.priority, count.max_retries) == ("default", Priority.URGENT, 7)
     assert count.unique_key == "all"
     with pytest.raises(UnknownJobType):

@@ -1,5 +1,6 @@
 """The queue of jobs and its history in memory."""
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -336,7 +337,7 @@ def _first_view(job: NewJob, run_at: datetime, now: datetime) -> JobView:
         queue=job.queue,
         type=job.type,
         version=job.version,
-        payload=as_stored(job.payload) or {},
+        payload=json.loads(job.payload),
         priority=job.priority,
         state=JobState.PENDING,
         retry_count=0,

@@ -103,7 +103,7 @@ class PostgresJobQueue:
                 "queue": job.queue,
                 "type": job.type,
                 "version": job.version,
-                "payload": _written(job.payload),
+                "payload": job.payload,
                 "priority": job.priority,
                 "max_retries": job.max_retries,
                 "run_at": job.run_at and job.run_at.isoformat(),

@@ -89,7 +89,15 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[PooledConnection]:
-        """One that goes back as it was, or not at all.
+        """One for as long as the block is open. Raises `StorageUnavailable`, as `take` does."""
+        pooled = await self.take()
+        try:
+            yield pooled
+        finally:
+            await self.give_back(pooled)
+
+    async def take(self) -> PooledConnection:
+        """One that is to be given back.
 
         Raises:
             StorageUnavailable: all are in use, and none came back in time.
@@ -99,17 +107,21 @@ class ConnectionPool:
         else:
             await self._room.acquire()
         try:
-            pooled = await self._kept() or PooledConnection(await self._engine.connect())
-            try:
-                yield pooled
-            finally:
-                if pooled.driver.closed:
-                    # whatever was connected before is as dead, and would only fail in its turn
-                    self._broke_at = monotonic()
-                if pooled.is_clean:
-                    self._idle.append(pooled)
-                else:
-                    await pooled.close()
+            return await self._kept() or PooledConnection(await self._engine.connect())
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def give_back(self, pooled: PooledConnection) -> None:
+        """It is kept as it was when it was taken, or not at all."""
+        try:
+            if pooled.driver.closed:
+                # whatever was connected before is as dead, and would only fail in its turn
+                self._broke_at = monotonic()
+            if pooled.is_clean:
+                self._idle.append(pooled)
+            else:
+                await pooled.close()
         finally:
             self._room.release()
 

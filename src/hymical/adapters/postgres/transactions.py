@@ -93,8 +93,11 @@ class PostgresTransactions:
             pooled = self._open()
             if pooled is not None:
                 return await _carried_out(pooled, name, parameters)
-            async with self._pool.one() as pooled:
+            pooled = await self._pool.take()
+            try:
                 return await _carried_out(pooled, name, parameters)
+            finally:
+                await self._pool.give_back(pooled)
 
     def _open(self) -> PooledConnection | None:
         block = self._block.get()
