@@ -192,3 +192,45 @@ async def test_what_comes_after_a_claim_that_does_not_wait_for_the_disk_waits_fo
     finally:
         await pool.close()
     assert shown == ("on",)
+
+
+async def test_a_parameter_may_be_larger_than_when_its_statement_was_prepared(pool: ConnectionPool) -> None:
+    async with pool.one() as pooled:
+        for number in (1, 40_000, 3_000_000_000):
+            (row,) = await pooled.driver.run(b"echo", b"SELECT cast($1 AS bigint) AS said", [number])
+            assert row.said == number
+
+
+async def test_a_rollback_forgets_no_prepared_statement(pool: ConnectionPool) -> None:
+    async with pool.one() as pooled:
+        await pooled.driver.run(b"one", b"SELECT 1 AS one", ())
+        with pytest.raises(ZeroDivisionError):
+            async with pooled.driver.transaction():
+                raise ZeroDivisionError
+        (row,) = await pooled.driver.run(b"one", b"SELECT 1 AS one", ())
+        assert row.one == 1
+
+
+async def test_a_statement_that_cannot_be_prepared_costs_its_connection_and_nothing_more(
+    pool: ConnectionPool,
+) -> None:
+    before = await pid(pool)
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        async with pool.one() as pooled:
+            await pooled.driver.run(b"wrong", b"SELECT 1 FROM nowhere", ())
+    assert await pid(pool) != before
+
+
+async def test_a_statement_that_is_cancelled_while_it_is_prepared_is_prepared_anew(
+    pool: ConnectionPool,
+) -> None:
+    for delay in range(20):
+        async with pool.one() as pooled:
+            statement = f"SELECT {delay} AS said".encode()
+            running = asyncio.create_task(pooled.driver.run(b"said", statement, ()))
+            await asyncio.sleep(delay / 20_000)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        async with pool.one() as pooled:
+            (row,) = await pooled.driver.run(b"again", b"SELECT 1 AS one", ())
+            assert row.one == 1

@@ -1,11 +1,16 @@
 """psycopg's connection, waiting for answers at half the cost."""
 
 import asyncio
-from collections.abc import Generator
+from collections import namedtuple
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.pq import ConnStatus
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
 _Answer = TypeVar("_Answer")
@@ -24,6 +29,7 @@ class Connection(psycopg.AsyncConnection[Any]):
     _watched_by: asyncio.AbstractEventLoop | None = None
     _watched = -1
     _awaited: asyncio.Future[None] | None = None
+    _statements: dict[bytes, Callable[[Sequence[Any]], Any] | None] | None = None
 
     async def wait(
         self,
@@ -51,6 +57,49 @@ class Connection(psycopg.AsyncConnection[Any]):
         left: _Answer = await super().wait(rest, interval, timeout)  # type: ignore[arg-type]
         return left
 
+    async def run(self, name: bytes, statement: bytes, parameters: Sequence[Any]) -> list[Any]:
+        """The rows, as named tuples, of a statement that is prepared under its name when it is first run.
+
+        PostgreSQL finds out the types of parameters by itself: an integer that was small once may be large next.
+
+        Raises:
+            psycopg.Error: as a cursor does.
+        """
+        async with self.lock:
+            if self._statements is None:
+                self._statements = {}
+            if name not in self._statements:
+                await self._prepare(name, statement)
+                # how its rows are made is known with the first of them
+                self._statements[name] = None
+            transformer = Transformer(self)
+            values = transformer.dump_sequence(parameters, [PyFormat.TEXT] * len(parameters))
+            self.pgconn.send_query_prepared(name, values)
+            result = await self._outcome()
+            if result.status != ExecStatus.TUPLES_OK:
+                return []
+            make = self._statements[name]
+            if make is None:
+                make = self._statements[name] = _row_of(result)
+        transformer.set_pgresult(result)
+        return transformer.load_rows(0, result.ntuples, make)
+
+    async def _prepare(self, name: bytes, statement: bytes) -> None:
+        self.pgconn.send_prepare(name, statement)
+        try:
+            await self._outcome()
+        except BaseException:
+            # whether PostgreSQL knows the name by now cannot be told
+            await self.close()
+            raise
+
+    async def _outcome(self) -> PGresult:
+        """Of the one command that was sent."""
+        result: PGresult = (await self.wait(execute(self.pgconn)))[-1]
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise error_from_result(result)
+        return result
+
     async def close(self) -> None:
         self._watch_no_more()
         await super().close()
@@ -77,6 +126,12 @@ class Connection(psycopg.AsyncConnection[Any]):
         if self._watched_by is not None:
             self._watched_by.remove_reader(self._watched)
             self._watched_by = None
+
+
+def _row_of(result: PGresult) -> Callable[[Sequence[Any]], Any]:
+    columns = [(result.fname(place) or b"").decode() for place in range(result.nfields)]
+    make: Callable[[Sequence[Any]], Any] = namedtuple("Row", columns)._make  # type: ignore[attr-defined]  # noqa: PYI024
+    return make
 
 
 class _Rest:

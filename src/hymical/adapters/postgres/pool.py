@@ -6,9 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any
 
-import psycopg
 from psycopg.pq import TransactionStatus
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -40,7 +38,7 @@ class PooledConnection:
         shared = connection.sync_connection
         assert shared is not None  # noqa: S101  it is connected
         self.connection = connection
-        self.driver: psycopg.AsyncConnection[Any] = shared.connection.driver_connection  # type: ignore[assignment]
+        self.driver: Connection = shared.connection.driver_connection  # type: ignore[assignment]
         self.connected_at = monotonic()
         self._incoming = select.poll()
         self._incoming.register(self.driver.fileno(), select.POLLIN)
@@ -77,6 +75,8 @@ class ConnectionPool:
             hide_parameters=True,
             connect_args={
                 "async_creator_fn": Connection.connect,
+                # at each rollback it would forget what is prepared, also what `Connection.run` has prepared
+                "prepare_threshold": None,
                 "application_name": application_name,
                 "connect_timeout": 5,
                 "options": f"{PLANS} {_LIMITS} {given}",

@@ -6,8 +6,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import AsyncRawCursor
-from psycopg.rows import namedtuple_row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hymical.adapters.postgres.errors import translated
@@ -83,7 +81,7 @@ class PostgresTransactions:
     ) -> list[Any]:
         """Carries out `sql/{name}.sql` in the open transaction, or by itself; its rows have columns as attributes.
 
-        By the driver's own calls: SQLAlchemy's cost several times what the statement does (docs/decisions/0013).
+        By the driver's own calls: SQLAlchemy's cost several times what the statement does (docs/decisions/0013, 0014).
         `constraints` says what the violation of a constraint means, by its name.
 
         Raises:
@@ -108,6 +106,5 @@ async def _carried_out(
     pooled: PooledConnection, name: str, parameters: Mapping[str, Any] | None
 ) -> list[Any]:
     statement, names = driver_statement(name)
-    cursor = AsyncRawCursor(pooled.driver, row_factory=namedtuple_row)
-    await cursor.execute(statement, [parameters[name] for name in names] if parameters else None)
-    return await cursor.fetchall() if cursor.rownumber is not None else []
+    values = [parameters[one] for one in names] if parameters else ()
+    return await pooled.driver.run(name.encode(), statement, values)
