@@ -51,6 +51,8 @@ class Hymical:
         self._container = await stack.enter_async_context(open_container(load_settings()))
         self._queue, self._ids = self._container.job_queue(), self._container.ids()
         self._catalog = self._container.job_catalog()
+        # it connects when it is first used; the others are connected by now
+        await self._container.job_history().queues()
 
     async def install(self) -> None:
         """Its schema is there: the server of the benchmark migrates each database."""

@@ -1,4 +1,7 @@
-"""Plots and a table of a run, for the documentation: `python -m bench.plots build/bench.json docs/performance`."""
+"""Plots and a table of runs, for the documentation: `python -m bench.plots build/bench.json docs/performance`.
+
+Several files, of runs of some groups each, make one table; the machine and the revision are those of the first.
+"""
 
 import json
 import statistics
@@ -14,13 +17,15 @@ from pygal.style import CleanStyle  # type: ignore[import-untyped]
 _Figures = Sequence[dict[str, Any]]
 
 
-def main(said: Path, folder: Path) -> None:
-    run = json.loads(said.read_text(encoding="utf-8"))
+def main(said: Sequence[Path], folder: Path) -> None:
+    runs = [json.loads(one.read_text(encoding="utf-8")) for one in said]
+    run = runs[0] | {"figures": [figure for one in runs for figure in one["figures"]]}
     folder.mkdir(parents=True, exist_ok=True)
     for name, plot in _PLOTS.items():
-        drawn = plot([one for one in run["figures"] if one["group"] == name])
-        if drawn is not None:
-            (folder / f"{name}.svg").write_text(drawn.render(is_unicode=True) + "\n", encoding="utf-8")
+        found = [one for one in run["figures"] if one["group"] == name]
+        if found:
+            drawn = plot(found).render(is_unicode=True)
+            (folder / f"{name}.svg").write_text(f"{drawn}\n", encoding="utf-8")
     (folder / "table.md").write_text(table(run), encoding="utf-8")
 
 
@@ -165,4 +170,5 @@ _CONFIG = pygal.Config(
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    *files, into = map(Path, sys.argv[1:])
+    main(files, into)
