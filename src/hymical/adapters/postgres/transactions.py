@@ -81,7 +81,7 @@ class PostgresTransactions:
     ) -> list[Any]:
         """Carries out `sql/{name}.sql` in the open transaction, or by itself; its rows have columns as attributes.
 
-        By the driver's own calls: SQLAlchemy's cost several times what the statement does (docs/decisions/0013, 0014).
+        By the driver's own calls: SQLAlchemy's cost several times what the statement does (docs/decisions/0013, 14).
         `constraints` says what the violation of a constraint means, by its name.
 
         Raises:
