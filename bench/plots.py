@@ -38,7 +38,9 @@ def table(run: dict[str, Any]) -> str:
         f" {run['finished_at'][:10]}. Medians; what is missed is in bold."
     )
     lines = [
-        where,
+        "# Figures",
+        "",
+        f"[How to read them](../performance.md). {'A quick run. ' if run['quick'] else ''}{where}",
         "",
         "| group | what | measured | beside, in the same run | | ratio | to reach |",
         "|---|---|---|---|---|---|---|",
