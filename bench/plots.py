@@ -4,6 +4,7 @@ Several files, of runs of some groups each, make one table; the machine and the 
 """
 
 import json
+import re
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ from pygal.graph.graph import Graph  # type: ignore[import-untyped]
 from pygal.style import CleanStyle  # type: ignore[import-untyped]
 
 _Figures = Sequence[dict[str, Any]]
+_COMMENT = re.compile("<!--.*?-->", re.DOTALL)
 
 
 def main(said: Sequence[Path], folder: Path) -> None:
@@ -24,7 +26,7 @@ def main(said: Sequence[Path], folder: Path) -> None:
     for name, plot in _PLOTS.items():
         found = [one for one in run["figures"] if one["group"] == name]
         if found:
-            drawn = plot(found).render(is_unicode=True)
+            drawn = _COMMENT.sub("", plot(found).render(is_unicode=True))
             (folder / f"{name}.svg").write_text(f"{drawn}\n", encoding="utf-8")
     (folder / "table.md").write_text(table(run), encoding="utf-8")
 
