@@ -159,7 +159,7 @@ async def _without(database_url: str, stuck: DestinationId) -> None:
 
 
 def measure(server: Server, effort: Effort) -> list[Figure]:
-    backlog, submissions = effort.choose((100_000, 300), (10_000, 40))
+    backlog, submissions = effort.choose((100_000, 300), (10_000, 20))
     with server.database() as database:
         alone, beside = asyncio.run(
             _measure(database.url, backlog=backlog, rounds=effort.rounds, submissions=submissions)
