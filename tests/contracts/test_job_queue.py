@@ -131,6 +131,38 @@ async def test_many_are_enqueued_in_one_step_and_answered_in_their_order(world: 
     assert set(await claimed_ids(world, 10, "default", "exports")) == {job.id for job in new}
 
 
+async def test_jobs_of_one_batch_keep_what_each_has_of_its_own(world: World) -> None:
+    later = world.clock.now() + MINUTE
+    new = [
+        a_new_job(type="count", queue="exports", payload={"n": 1}, priority=Priority.LOW, unique_key="z"),
+        a_new_job(type="replay", payload={"n": 2}, run_at=later, max_retries=7),
+        a_new_job(type="count", payload={"n": 3}, max_retries=1, unique_key="a"),
+        a_new_job(type="count", queue="exports", payload={"n": 4}, run_at=later + MINUTE),
+        a_new_job(type="replay", queue="exports", payload={"n": 5}, priority=Priority.URGENT, unique_key="z"),
+    ]
+
+    await world.jobs.enqueue(new)
+
+    for job in new:
+        view = await seen(world, job.id)
+        assert (view.type, view.queue, view.payload) == (job.type, job.queue, json.loads(job.payload))
+        assert (view.priority, view.max_retries, view.unique_key) == (
+            job.priority,
+            job.max_retries,
+            job.unique_key,
+        )
+        assert view.run_at == (job.run_at or world.clock.now())
+
+
+async def test_the_first_of_a_batch_has_the_key_also_where_their_queues_differ(world: World) -> None:
+    first, second = a_new_job(queue="exports", unique_key="a"), a_new_job(queue="default", unique_key="a")
+
+    assert list(await world.jobs.enqueue([first, second])) == [
+        Enqueued(job_id=first.id, duplicate=False),
+        Enqueued(job_id=first.id, duplicate=True),
+    ]
+
+
 async def test_nothing_is_enqueued_by_an_empty_batch(world: World) -> None:
     assert list(await world.jobs.enqueue([])) == []
 

@@ -4,13 +4,14 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
 import pytest
 
 from hymical.adapters.postgres.jobs import PostgresJobHistory, PostgresJobQueue
-from hymical.domain.errors import JobEnded, JobLost, JobNotWaiting
+from hymical.domain.errors import JobEnded, JobLost, JobNotWaiting, NotFound
 from hymical.domain.ids import JobId
 from hymical.domain.jobs import (
     Finished,
@@ -201,6 +202,16 @@ async def test_two_that_enqueue_the_same_keys_in_another_order_do_not_wait_in_a_
     first, second = await forth, await back
     assert [one.duplicate for one in (*first, *second)] == [False, True, False, True, True]
     assert {one.job_id for one in second} == {first[0].job_id, first[2].job_id}
+
+
+async def test_a_batch_of_several_types_is_stored_as_a_whole_or_not_at_all(jobs: Jobs) -> None:
+    good, refused = a_job(), replace(a_job(), type="welcome", payload="{")
+
+    with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+        await jobs.queue.enqueue([good, refused])
+
+    with pytest.raises(NotFound):
+        await jobs.history.get(good.id)
 
 
 async def test_a_key_whose_enqueuing_is_rolled_back_goes_to_the_one_that_waited(

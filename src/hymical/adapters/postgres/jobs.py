@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -72,46 +73,56 @@ class PostgresJobQueue:
         self._turn = 0
 
     async def enqueue(self, new: Sequence[NewJob]) -> Sequence[Enqueued]:
-        left, owners = list(new), dict[JobId, JobId]()
+        left, owners = new, dict[JobId, JobId]()
         for _ in range(_SOUGHT_AGAIN):
+            left = await self._kept_out(left) if left else ()
             if not left:
                 break
-            rows = await self._transactions.run("enqueue_jobs", self._enqueued(left))
-            stored = {row.id for row in rows}
-            left = [job for job in left if job.unique_key is not None and job.id not in stored]
-            if not left:
-                break
-            wanted = {
-                "types": [job.type for job in left],
-                "unique_keys": [job.unique_key for job in left],
-            }
-            rows = await self._transactions.run("find_open_jobs", wanted)
-            found = {(row.type, row.unique_key): JobId(row.id) for row in rows}
-            owners |= {
-                job.id: found[job.type, job.unique_key] for job in left if (job.type, job.unique_key) in found
-            }
+            owners |= await self._owners(left)
             # one that ended in between has set its key free
             left = [job for job in left if job.id not in owners]
         if left:
             raise StorageUnavailable("the jobs with these unique keys end and begin too fast")
         return [Enqueued(job_id=owners.get(job.id, job.id), duplicate=job.id in owners) for job in new]
 
-    def _enqueued(self, new: Sequence[NewJob]) -> dict[str, object]:
-        batch = [
-            {
-                "id": job.id,
-                "queue": job.queue,
-                "type": job.type,
-                "version": job.version,
-                "payload": job.payload,
-                "priority": job.priority,
-                "max_retries": job.max_retries,
-                "run_at": job.run_at and job.run_at.isoformat(),
-                "unique_key": job.unique_key,
-            }
-            for job in new
-        ]
-        return {"now": self._clock.pinned(), "batch": msgspec.json.encode(batch).decode()}
+    async def _kept_out(self, new: Sequence[NewJob]) -> Sequence[NewJob]:
+        """Stores jobs; gives those whose unique key did not let them in."""
+        # two batches that share keys take them in one order: neither waits for what waits for it
+        ordered = sorted(new, key=lambda job: (job.type, job.unique_key or ""))
+        kinds = [list(alike) for _, alike in groupby(ordered, key=_kind)]
+        if len(kinds) == 1:
+            return await self._kept_out_of(kinds[0])
+        async with self._transactions.together():
+            return [job for alike in kinds for job in await self._kept_out_of(alike)]
+
+    async def _kept_out_of(self, alike: Sequence[NewJob]) -> Sequence[NewJob]:
+        first = alike[0]
+        parameters = {
+            "now": self._clock.pinned(),
+            "queue": first.queue,
+            "type": first.type,
+            "version": first.version,
+            "max_retries": first.max_retries,
+            "ids": _list([job.id for job in alike]),
+            "payloads": _list([job.payload for job in alike]),
+            "priorities": _list([job.priority for job in alike]),
+            "run_ats": _list(_column(job.run_at and job.run_at.isoformat() for job in alike)),
+            "unique_keys": _list(_column(job.unique_key for job in alike)),
+        }
+        stored = {row.id for row in await self._transactions.run("enqueue_jobs", parameters)}
+        return [job for job in alike if job.unique_key is not None and job.id not in stored]
+
+    async def _owners(self, kept_out: Sequence[NewJob]) -> dict[JobId, JobId]:
+        """The jobs that have not ended whose unique keys these wanted."""
+        wanted = {
+            "types": [job.type for job in kept_out],
+            "unique_keys": [job.unique_key for job in kept_out],
+        }
+        rows = await self._transactions.run("find_open_jobs", wanted)
+        found = {(row.type, row.unique_key): JobId(row.id) for row in rows}
+        return {
+            job.id: found[job.type, job.unique_key] for job in kept_out if (job.type, job.unique_key) in found
+        }
 
     async def claim(self, queues: Sequence[str], *, limit: int, lease: timedelta) -> ClaimedJobs:
         first, self._turn = self._turn % max(len(queues), 1), self._turn + 1
@@ -334,6 +345,14 @@ def _column(values: Iterable[object]) -> list[object] | None:
     """An array for `unnest`, which fills up with nulls: one that holds nothing else need not be sent."""
     column = list(values)
     return column if any(value is not None for value in column) else None
+
+
+def _kind(job: NewJob) -> tuple[str, str, int, int]:
+    return job.type, job.queue, job.version, job.max_retries
+
+
+def _list(values: Sequence[object] | None) -> str | None:
+    return None if values is None else msgspec.json.encode(values).decode()
 
 
 def _written(value: Json | None) -> str | None:

@@ -1,5 +1,5 @@
 -- The token is the fence: a holder that was overtaken ends nothing, and its late attempt only completes the record of its own number.
--- The batch is one parameter, as in enqueue_jobs.sql, and what ended as it should is not answered: both are the driver's longest work.
+-- The batch is one parameter, written as JSON, and what ended as it should is not answered: both are the driver's longest work.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(cast(:now AS timestamptz), clock_timestamp()) AS now
 ),
