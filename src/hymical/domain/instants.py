@@ -2,10 +2,13 @@
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 
 
+# all that is written of one batch tells the same instant
+@lru_cache(maxsize=8)
 def rfc3339(instant: datetime) -> str:
     """An aware instant in UTC with microseconds and `Z`, as in RFC 3339: `2026-11-29T12:00:00.000000Z`."""
     return instant.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"

@@ -118,6 +118,7 @@ async def _serving(app: Litestar, container: Container) -> AsyncIterator[None]:
     app.state.coalescer = coalescer
     app.state.known_forms = known_forms
     app.state.source_key = await container.source_key().read()
+    app.state.limits = container.limits()
     app.state.trusted_hops = container.settings().trusted_proxy_hops
     try:
         async with watching(container.watch_over()):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from html import escape
 from typing import Any
 
@@ -51,6 +52,7 @@ footer {{ font-size: .875rem; margin-top: 2rem; opacity: .75 }}
 """
 
 
+@lru_cache(maxsize=64)
 def prefers_html(accept: str | None) -> bool:
     """Whether HTML is wanted more than JSON, by the weights of RFC 9110, section 12.5.1.
 

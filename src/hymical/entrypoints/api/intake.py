@@ -1,8 +1,8 @@
 """The public intake: what a form posts, and the page that thanks for it."""
 
-import json
 from typing import Any
 
+import msgspec
 from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import State
 from litestar.openapi import ResponseSpec
@@ -45,7 +45,7 @@ async def submit_form(form_id: str, request: Request[Any, Any, Any], state: Stat
             headers.get("content-type"),
             headers.get("content-length"),
             request.stream(),
-            state.container.limits(),
+            state.limits,
         )
     except PostRefused as error:
         # what cannot be read spends of its source's rate limit too
@@ -90,7 +90,7 @@ async def submit_form(form_id: str, request: Request[Any, Any, Any], state: Stat
     }
     # encoded here: the hottest answer of all needs no model
     return Response(
-        json.dumps(content, separators=(",", ":")).encode(),
+        msgspec.json.encode(content),
         headers={"vary": "Accept", **standing},
         media_type=MediaType.JSON,
     )
