@@ -11,6 +11,7 @@ from hymical.domain.errors import FormNotFound, PostRefused
 from hymical.domain.forms import PostedForm, is_form_id
 from hymical.domain.ids import FormId
 from hymical.domain.instants import rfc3339
+from hymical.entrypoints.api.answers import EncodedAnswer
 from hymical.entrypoints.api.bodies import Pairs, read_pairs
 from hymical.entrypoints.api.browsers import HTML_HEADERS, thanks_page, wants_html
 from hymical.entrypoints.api.cors import MAX_AGE_SECONDS
@@ -34,7 +35,7 @@ from hymical.entrypoints.api.sources import source_digest, source_of, visitor_di
         ),
     },
 )
-async def submit_form(form_id: str, request: Request[Any, Any, Any], state: State) -> Response[bytes]:
+async def submit_form(form_id: str, request: Request[Any, Any, Any], state: State) -> EncodedAnswer:
     if not is_form_id(form_id):
         raise FormNotFound(form_id)
     headers = request.headers
@@ -70,16 +71,15 @@ async def submit_form(form_id: str, request: Request[Any, Any, Any], state: Stat
     if wants_html(request):
         thanks = f"{request.scope.get('root_path', '')}/f/{form_id}/thanks"
         # a reload repeats the GET that this leads to, and posts nothing
-        return Response(
-            b"",
-            status_code=303,
-            headers={
+        return EncodedAnswer(
+            303,
+            {
+                "content-type": "text/plain; charset=utf-8",
                 "location": receipt.continue_at or thanks,
                 "cache-control": "no-store",
                 "vary": "Accept",
                 **standing,
             },
-            media_type=MediaType.TEXT,
         )
     content = {
         "submission_id": receipt.submission_id,
@@ -88,12 +88,8 @@ async def submit_form(form_id: str, request: Request[Any, Any, Any], state: Stat
         "field_count": receipt.field_count,
         "duplicate": receipt.duplicate,
     }
-    # encoded here: the hottest answer of all needs no model
-    return Response(
-        msgspec.json.encode(content),
-        headers={"vary": "Accept", **standing},
-        media_type=MediaType.JSON,
-    )
+    told = {"content-type": "application/json", "vary": "Accept", **standing}
+    return EncodedAnswer(202, told, msgspec.json.encode(content))
 
 
 @get(
