@@ -15,6 +15,7 @@ def test_a_module_of_jobs_that_cannot_be_imported_is_named_before_anything_is_st
     assert develop(tmp_path / "data", 0) == 2
 
     assert capsys.readouterr().err == (
-        "hymical: the jobs in not_there cannot be imported: No module named 'not_there'\n"
+        "hymical: the jobs in not_there cannot be imported: No module named 'not_there';"
+        " FORMS_JOB_MODULES names it: is its folder in PYTHONPATH?\n"
     )
     assert not (tmp_path / "data").exists()

@@ -10,13 +10,16 @@ import click
 from hymical.domain.ids import JobId
 from hymical.domain.jobs import JobState
 from hymical.entrypoints.cli.options import a_json_object, an_id, as_json, paged
-from hymical.entrypoints.cli.outcome import FAILED, settings_or_fail, with_container
+from hymical.entrypoints.cli.outcome import FAILED, run_or_fail, settings_or_fail, with_container
 from hymical.entrypoints.cli.output import print_fields, print_one, print_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hymical.application.progress import JobNews
     from hymical.entrypoints.api.schemas.jobs import JobOut
     from hymical.entrypoints.bootstrap.container import Container
+    from hymical.entrypoints.jobs.matrix import TypeRow
     from hymical.ports.jobs import JobView
 
 _BY = "cli"
@@ -74,7 +77,11 @@ def types(*, markdown: bool, as_json: bool) -> None:
     from hymical.entrypoints.jobs.schedules import declared  # noqa: PLC0415
 
     modules = settings_or_fail().job_modules
-    rows = type_rows(discover(modules), declared(modules))
+
+    async def found() -> "Sequence[TypeRow]":
+        return type_rows(discover(modules), declared(modules))
+
+    rows = run_or_fail(found())
     if as_json:
         print(json.dumps([asdict(row) for row in rows]))
     elif markdown:

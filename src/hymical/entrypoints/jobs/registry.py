@@ -177,7 +177,8 @@ def discover(modules: Sequence[str] = ()) -> JobRegistry:
         try:
             module = import_module(name)
         except ImportError as error:
-            raise JobTypesInvalid(f"the jobs in {name} cannot be imported: {error}") from error
+            cure = "; FORMS_JOB_MODULES names it: is its folder in PYTHONPATH?" if name in modules else ""
+            raise JobTypesInvalid(f"the jobs in {name} cannot be imported: {error}{cure}") from error
         # a module may import another's job
         found.update({id(one): one for one in vars(module).values() if isinstance(one, JobDefinition)})
     return JobRegistry(found.values())
