@@ -50,13 +50,15 @@ async def run_job(
     *,
     answers: Mapping[str, str] | None = None,
     checkpoint: Json | None = None,
+    retry_count: int = 0,
     now: datetime = _NOW,
     **dependencies: object,
 ) -> JobRun:
     """Runs a handler once, as a worker would, with the given parts instead of the container's.
 
     `payload` goes through JSON and the handler's model; `answers` are those given so far, by the key of their
-    question; `checkpoint` is what an earlier run has saved. Exceptions are the handler's own.
+    question; `checkpoint` is what an earlier run has saved; `retry_count` how many have failed.
+    Exceptions are the handler's own.
 
     Raises:
         InvalidPayload: the payload does not fit.
@@ -72,7 +74,7 @@ async def run_job(
         payload=as_json,
         priority=kind.priority,
         claim_count=1,
-        retry_count=0,
+        retry_count=retry_count,
         max_retries=kind.max_retries or 0,
         lost_in_a_row=0,
         answers={key: Answer(text=text, by="test", at=now) for key, text in (answers or {}).items()},

@@ -35,6 +35,20 @@ async def test_a_run_begins_with_what_an_earlier_one_saved() -> None:
     assert len(run.events) == 1
 
 
+async def test_a_run_knows_how_many_have_failed_before() -> None:
+    @job(queue="default")
+    async def give_up_in_the_end(payload: Nothing, context: JobContext) -> Ending:
+        if context.job.retry_count < 2:
+            raise RuntimeError
+        return GiveUp(error="twice is enough")
+
+    with pytest.raises(RuntimeError):
+        await run_job(give_up_in_the_end, Nothing(), retry_count=1)
+    assert (await run_job(give_up_in_the_end, Nothing(), retry_count=2)).ending == GiveUp(
+        error="twice is enough"
+    )
+
+
 async def test_a_question_is_asked_and_its_answer_found() -> None:
     asked = await run_job(ask, Nothing())
     told_not_to = await run_job(ask, Nothing(), answers={"go_on": "no"})
