@@ -204,6 +204,25 @@ async def test_two_that_enqueue_the_same_keys_in_another_order_do_not_wait_in_a_
     assert {one.job_id for one in second} == {first[0].job_id, first[2].job_id}
 
 
+class UnpinnedClock(StoppedClock):
+    """By it the database takes its own time."""
+
+    def pinned(self) -> None:
+        return None
+
+
+async def test_a_batch_of_several_types_has_one_time_and_its_first_is_claimed_first(jobs: Jobs) -> None:
+    queue = PostgresJobQueue(jobs.world.transactions, UnpinnedClock())  # type: ignore[arg-type]
+    first, second = replace(a_job(), type="welcome"), a_job()
+
+    await queue.enqueue([first, second])
+
+    views = [await jobs.history.get(job.id) for job in (first, second)]
+    assert views[0].run_at == views[1].run_at == views[0].created_at == views[1].created_at
+    claimed = await queue.claim(["default"], limit=1, lease=LEASE)
+    assert [job.id for job in claimed.jobs] == [first.id]
+
+
 async def test_a_batch_of_several_types_is_stored_as_a_whole_or_not_at_all(jobs: Jobs) -> None:
     good, refused = a_job(), replace(a_job(), type="welcome", payload="{")
 

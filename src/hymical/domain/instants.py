@@ -7,11 +7,16 @@ from functools import lru_cache
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 
 
-# all that is written of one batch tells the same instant
-@lru_cache(maxsize=8)
 def rfc3339(instant: datetime) -> str:
     """An aware instant in UTC with microseconds and `Z`, as in RFC 3339: `2026-11-29T12:00:00.000000Z`."""
-    return instant.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+    # only in UTC are two instants never equal: elsewhere the hour that is repeated in autumn equals the one before
+    return _written(instant.astimezone(UTC))
+
+
+# all that is written of one batch tells the same instant
+@lru_cache(maxsize=8)
+def _written(in_utc: datetime) -> str:
+    return in_utc.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def from_rfc3339(text: str) -> datetime:

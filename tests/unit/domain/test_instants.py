@@ -1,6 +1,7 @@
 """How instants are written."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -18,6 +19,15 @@ from hymical.domain.instants import from_rfc3339, rfc3339
 def test_an_instant_is_written_in_utc_with_microseconds(instant: datetime, written: str) -> None:
     assert rfc3339(instant) == written
     assert datetime.fromisoformat(written) == instant
+
+
+def test_the_hour_that_is_repeated_in_autumn_is_not_written_as_the_one_before() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    first = datetime(2026, 10, 25, 0, 30, tzinfo=UTC).astimezone(zone)
+    second = datetime(2026, 10, 25, 1, 30, tzinfo=UTC).astimezone(zone)
+
+    assert rfc3339(first) == "2026-10-25T00:30:00.000000Z"
+    assert rfc3339(second) == "2026-10-25T01:30:00.000000Z"
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00"])

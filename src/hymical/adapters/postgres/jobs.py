@@ -90,15 +90,18 @@ class PostgresJobQueue:
         # two batches that share keys take them in one order: neither waits for what waits for it
         ordered = sorted(new, key=lambda job: (job.type, job.unique_key or ""))
         kinds = [list(alike) for _, alike in groupby(ordered, key=_kind)]
+        now = self._clock.pinned()
         if len(kinds) == 1:
-            return await self._kept_out_of(kinds[0])
+            return await self._kept_out_of(kinds[0], now)
         async with self._transactions.together():
-            return [job for alike in kinds for job in await self._kept_out_of(alike)]
+            # all of a batch have one time, so that the first of it is claimed first
+            ((now,),) = await self._transactions.run("tell_time", {"now": now})
+            return [job for alike in kinds for job in await self._kept_out_of(alike, now)]
 
-    async def _kept_out_of(self, alike: Sequence[NewJob]) -> Sequence[NewJob]:
+    async def _kept_out_of(self, alike: Sequence[NewJob], now: datetime | None) -> Sequence[NewJob]:
         first = alike[0]
         parameters = {
-            "now": self._clock.pinned(),
+            "now": now,
             "queue": first.queue,
             "type": first.type,
             "version": first.version,
