@@ -87,7 +87,8 @@ class PostgresJobQueue:
 
     async def _kept_out(self, new: Sequence[NewJob]) -> Sequence[NewJob]:
         """Stores jobs; gives those whose unique key did not let them in."""
-        # two batches that share keys take them in one order: neither waits for what waits for it
+        # two batches that share keys take them in one order: neither waits for what waits for it, but in a
+        # transaction of their caller's, where one holds keys already and seeks another that was set free meanwhile
         ordered = sorted(new, key=lambda job: (job.type, job.unique_key or ""))
         kinds = [list(alike) for _, alike in groupby(ordered, key=_kind)]
         now = self._clock.pinned()
