@@ -4,8 +4,8 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from bench.figures import Effort, Figure, Limit, Target, percentile
@@ -16,6 +16,7 @@ _OURS = "hymical"
 _AHEAD = Target(at_least=1.0)
 _SOONER = Target(at_most=1.0)
 _LONGEST = 600.0
+_TURNS = 5
 _DONE = {
     "hymical": "SELECT count(*) FROM jobs WHERE state = 'completed'",
     "procrastinate": "SELECT count(*) FROM procrastinate_jobs WHERE status = 'succeeded'",
@@ -32,34 +33,51 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
     peers = effort.choose(tuple(PEERS), (_OURS, "pgqueuer"))
     backlog, window = effort.choose(1_000_000, 0), 20.0
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    def note(what: str, rates: dict[str, float]) -> None:
+        for name, rate in rates.items():
+            found[what][name].append(rate)
+
     for _ in range(effort.rounds):
+        for what, step, count in (
+            ("enqueue one at a time", "enqueue_single", singles),
+            ("enqueue 1,000 at a time", "enqueue_bulk", bulk),
+        ):
+            with _all_installed(server, peers) as databases:
+                note(what, _enqueued(step, databases, count))
         for name in peers:
-            with _installed(server, name) as database:
-                seconds = _step(name, "enqueue_single", database, singles)["seconds"]
-                found["enqueue one at a time"][name].append(singles / seconds)
-            with _installed(server, name) as database:
-                seconds = _step(name, "enqueue_bulk", database, bulk)["seconds"]
-                found["enqueue 1,000 at a time"][name].append(bulk / seconds)
             for at_once in concurrencies:
                 with _installed(server, name) as database:
                     _step(name, "enqueue_bulk", database, jobs)
-                    found[f"drain, {at_once} at a time"][name].append(_drained(name, database, at_once, jobs))
+                    note(f"drain, {at_once} at a time", {name: _drained(name, database, at_once, jobs)})
             with _installed(server, name) as database:
                 waits = _start_latencies(name, database, starts)
-                found["enqueued to started, idle, p50"][name].append(percentile(waits, 50))
-                found["enqueued to started, idle, p99"][name].append(percentile(waits, 99))
-    for name in peers if backlog else ():
-        with _installed(server, name) as database:
-            _step(name, "enqueue_bulk", database, backlog)
-            database.execute("VACUUM ANALYZE")
-            seconds = _step(name, "enqueue_single", database, singles)["seconds"]
-            found[f"enqueue one at a time, behind {backlog:,}"][name].append(singles / seconds)
+                note("enqueued to started, idle, p50", {name: percentile(waits, 50)})
+                note("enqueued to started, idle, p99", {name: percentile(waits, 99)})
+    if backlog:
+        with _all_installed(server, peers) as databases:
+            for name, database in databases.items():
+                _step(name, "enqueue_bulk", database, backlog)
+                database.execute("VACUUM ANALYZE")
+                database.execute("CHECKPOINT")
+            rates = _enqueued("enqueue_single", databases, singles)
+            note(f"enqueue one at a time, behind {backlog:,}", rates)
             for at_once in concurrencies:
-                drained = _drained(name, database, at_once, backlog, seconds=window)
-                found[f"drain, {at_once} at a time, from {backlog:,}"][name].append(drained)
+                for name, database in databases.items():
+                    drained = _drained(name, database, at_once, backlog, seconds=window)
+                    note(f"drain, {at_once} at a time, from {backlog:,}", {name: drained})
     return [
         _figure(what, rounds, other) for what, rounds in found.items() for other in peers if other != _OURS
     ]
+
+
+def _enqueued(step: str, databases: dict[str, Database], count: int) -> dict[str, float]:
+    """Jobs/s of each, by turns: what a flush to the disk takes is another from one second to the next."""
+    share, seconds = count // _TURNS, dict.fromkeys(databases, 0.0)
+    for _ in range(_TURNS):
+        for name, database in databases.items():
+            seconds[name] += _step(name, step, database, share)["seconds"]
+    return {name: share * _TURNS / took for name, took in seconds.items()}
 
 
 def _figure(what: str, rounds: dict[str, list[float]], other: str) -> Figure:
@@ -79,6 +97,12 @@ def _installed(server: Server, name: str) -> Iterator[Database]:
     with server.database() as database:
         _step(name, "install", database)
         yield database
+
+
+@contextmanager
+def _all_installed(server: Server, names: Sequence[str]) -> Iterator[dict[str, Database]]:
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(_installed(server, name)) for name in names}
 
 
 def _drained(name: str, database: Database, at_once: int, count: int, *, seconds: float = _LONGEST) -> float:

@@ -87,6 +87,8 @@ class PostgresJobQueue:
 
     async def _kept_out(self, new: Sequence[NewJob]) -> Sequence[NewJob]:
         """Stores jobs; gives those whose unique key did not let them in."""
+        if len(new) == 1:
+            return () if await self._is_stored(new[0]) else new
         # two batches that share keys take them in one order: neither waits for what waits for it, but in a
         # transaction of their caller's, where one holds keys already and seeks another that was set free meanwhile
         ordered = sorted(new, key=lambda job: (job.type, job.unique_key or ""))
@@ -98,6 +100,21 @@ class PostgresJobQueue:
             # all of a batch have one time, so that the first of it is claimed first
             ((now,),) = await self._transactions.run("tell_time", {"now": now})
             return [job for alike in kinds for job in await self._kept_out_of(alike, now)]
+
+    async def _is_stored(self, job: NewJob) -> bool:
+        parameters = {
+            "now": self._clock.pinned(),
+            "id": job.id,
+            "queue": job.queue,
+            "type": job.type,
+            "version": job.version,
+            "payload": job.payload,
+            "priority": int(job.priority),
+            "run_at": job.run_at,
+            "max_retries": job.max_retries,
+            "unique_key": job.unique_key,
+        }
+        return bool(await self._transactions.run("enqueue_job", parameters))
 
     async def _kept_out_of(self, alike: Sequence[NewJob], now: datetime | None) -> Sequence[NewJob]:
         first = alike[0]
