@@ -42,6 +42,16 @@ from hymical.ports.transactions import Transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedPosts:
+    """A batch of posts, each a submission to store or refused, and nothing of it stored yet."""
+
+    posts: Sequence[PostedForm]
+    desk: IntakeDesk
+    decisions: Sequence[Decision]
+    verdicts: Sequence[Submission | PostRefused]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptPosts:
     """Stores posts and the deliveries they owe, all at once, and wakes the workers with them.
 
@@ -63,25 +73,32 @@ class AcceptPosts:
     duplicate_window: timedelta
 
     async def __call__(self, posts: Sequence[PostedForm]) -> Sequence[Receipt | PostRefused]:
-        if not posts:
-            return []
+        return await self.store(await self.judge(posts)) if posts else []
+
+    async def judge(self, posts: Sequence[PostedForm]) -> JudgedPosts:
+        """The first of the two steps; raises `StorageUnavailable`."""
         desk = await self.forms.intake({post.form_id for post in posts})
         decisions = await self._spend(posts, desk)
-        judged = [
+        verdicts = [
             decision.refusal or self._judge(post, desk)
             for post, decision in zip(posts, decisions, strict=True)
         ]
-        batch = _Batch([one for one in judged if isinstance(one, Submission)])
+        return JudgedPosts(posts=posts, desk=desk, decisions=decisions, verdicts=verdicts)
+
+    async def store(self, judged: JudgedPosts) -> Sequence[Receipt | PostRefused]:
+        """The second step, with the answers to all of the batch; raises what this class does."""
+        desk = judged.desk
+        batch = _Batch([one for one in judged.verdicts if isinstance(one, Submission)])
         arrivals = [self._arrival(one, desk) for one in batch.new]
         earlier = await self.submissions.receive(arrivals) if arrivals else {}
         answers = list[Receipt | PostRefused]()
-        for post, one, decision in zip(posts, judged, decisions, strict=True):
+        for post, verdict, decision in zip(judged.posts, judged.verdicts, judged.decisions, strict=True):
             answer: Receipt | PostRefused
-            if isinstance(one, PostRefused):
-                answer = one
+            if isinstance(verdict, PostRefused):
+                answer = verdict
             else:
                 continue_at = next_address(desk.intakes[post.form_id].form, post)
-                answer = batch.answer(one, earlier, continue_at, decision.standing)
+                answer = batch.answer(verdict, earlier, continue_at, decision.standing)
             if isinstance(answer, PostRefused):
                 answer.standing = decision.standing
             answers.append(answer)

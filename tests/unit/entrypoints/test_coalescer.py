@@ -29,15 +29,23 @@ class ControlledAcceptPosts:
         self.begun = asyncio.Condition()
         self.refusals: dict[str, PostRefused] = {}
         self.faults: dict[str, Exception] = {}
+        self.judging_fails: Exception | None = None
         self.running = 0
         self.most_running = 0
         self._go_on = asyncio.Semaphore(0 if held else 1_000)
+        self._may_judge = asyncio.Event()
+        self._may_judge.set()
 
     def coalescer(self, *, batch: int = 64, characters: int = 524_288, backlog: int = 2_048) -> Coalescer:
         return Coalescer(cast("AcceptPosts", self), batch=batch, characters=characters, backlog=backlog)
 
-    async def __call__(self, posts: Sequence[PostedForm]) -> Answers:
-        names = [post.form_id for post in posts]
+    async def judge(self, posts: Sequence[PostedForm]) -> list[str]:
+        await self._may_judge.wait()
+        if self.judging_fails is not None:
+            raise self.judging_fails
+        return [post.form_id for post in posts]
+
+    async def store(self, names: list[str]) -> Answers:
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         async with self.begun:
@@ -49,6 +57,12 @@ class ControlledAcceptPosts:
             if name in self.faults:
                 raise self.faults[name]
         return [self.refusals.get(name) or receipt(a_submission(name), None, None) for name in names]
+
+    def hold_judging(self) -> None:
+        self._may_judge.clear()
+
+    def go_on_judging(self) -> None:
+        self._may_judge.set()
 
     def go_on(self, batches: int = 1_000) -> None:
         for _ in range(batches):
@@ -273,6 +287,58 @@ async def test_one_who_left_is_not_told_of_an_error(fault: Exception) -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await callers.answer("one")
+
+
+async def test_the_next_batch_is_sent_before_those_of_the_last_are_told() -> None:
+    accept_posts = ControlledAcceptPosts()
+    coalescer = accept_posts.coalescer()
+    sent_when_told = list[int]()
+
+    async def post(name: str) -> None:
+        await coalescer.accept(a_post(name))
+        sent_when_told.append(len(accept_posts.batches))
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as callers:
+        callers.create_task(post("one"))
+        await accept_posts.batch(1)
+        callers.create_task(post("two"))
+        await asyncio.sleep(0)
+        accept_posts.go_on(1)
+        await accept_posts.batch(2)
+        accept_posts.go_on()
+
+    assert sent_when_told == [2, 2]
+
+
+async def test_whoever_is_stored_is_told_while_the_next_batch_cannot_be_judged() -> None:
+    accept_posts = ControlledAcceptPosts()
+    callers = Callers(accept_posts.coalescer())
+    await callers.post("one")
+    await accept_posts.batch(1)
+    await callers.post("two")
+    accept_posts.hold_judging()
+    accept_posts.go_on()
+
+    assert await callers.answers("one") == ["one"]
+    assert accept_posts.batches == [["one"]]
+    accept_posts.go_on_judging()
+    assert await callers.answers("two") == ["two"]
+
+
+@pytest.mark.parametrize("fault", [StorageUnavailable(), ZeroDivisionError()])
+async def test_whoever_is_stored_is_told_when_the_next_batch_cannot_be_judged(fault: Exception) -> None:
+    accept_posts = ControlledAcceptPosts()
+    callers = Callers(accept_posts.coalescer())
+    await callers.post("one")
+    await accept_posts.batch(1)
+    accept_posts.judging_fails = fault
+    await callers.post("two", "three")
+    accept_posts.go_on()
+
+    assert await callers.answers("one") == ["one"]
+    for name in ("two", "three"):
+        with pytest.raises(type(fault)):
+            await callers.answer(name)
 
 
 async def test_closing_waits_until_everyone_has_an_answer() -> None:
