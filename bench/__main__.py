@@ -48,6 +48,7 @@ def main() -> int:
     with server.running() as running:
         for name in chosen:
             began = time.monotonic()
+            print(f"{name} …", file=sys.stderr, flush=True)
             found += import_module(f"bench.{name}").measure(running, effort)
             print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     said = figures.report(found, quick=given.quick, seconds=time.monotonic() - started)

@@ -27,8 +27,9 @@ _DONE = {
 
 def measure(server: Server, effort: Effort) -> list[Figure]:
     singles, bulk = effort.choose(2_000, 300), effort.choose(50_000, 10_000)
-    jobs, starts = effort.choose(20_000, 500), effort.choose(300, 30)
-    concurrencies = effort.choose((1, 10, 50), (10,))
+    # one at a time is slow with some
+    drains = effort.choose({1: 5_000, 10: 10_000, 50: 20_000}, {10: 500})
+    starts = effort.choose(300, 30)
     # the slower one is left out of a quick run
     peers = effort.choose(tuple(PEERS), (_OURS, "pgqueuer"))
     backlog, window = effort.choose(1_000_000, 0), 20.0
@@ -46,7 +47,7 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
             with _all_installed(server, peers) as databases:
                 note(what, _enqueued(step, databases, count))
         for name in peers:
-            for at_once in concurrencies:
+            for at_once, jobs in drains.items():
                 with _installed(server, name) as database:
                     _step(name, "enqueue_bulk", database, jobs)
                     note(f"drain, {at_once} at a time", {name: _drained(name, database, at_once, jobs)})
@@ -62,7 +63,7 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
                 database.execute("CHECKPOINT")
             rates = _enqueued("enqueue_single", databases, singles)
             note(f"enqueue one at a time, behind {backlog:,}", rates)
-            for at_once in concurrencies:
+            for at_once in drains:
                 for name, database in databases.items():
                     drained = _drained(name, database, at_once, backlog, seconds=window)
                     note(f"drain, {at_once} at a time, from {backlog:,}", {name: drained})

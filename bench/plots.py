@@ -175,4 +175,6 @@ _CONFIG = pygal.Config(
 
 if __name__ == "__main__":
     *files, into = map(Path, sys.argv[1:])
+    if missing := [str(file) for file in files if not file.is_file()]:
+        sys.exit(f"there is no {' and no '.join(missing)}: `make bench` writes build/bench.json")
     main(files, into)

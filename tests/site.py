@@ -191,6 +191,10 @@ class Site:
             "INFO hymical.entrypoints.scheduler.run: scheduler ready",
         )
 
+    def start_watching(self, job_id: str, ready: str) -> Running:
+        """`hymical jobs watch`, once it has said that."""
+        return self._processes.start(("jobs", "watch", job_id), self._environment, ready)
+
     def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         """A command, to its end."""
         return run_hymical(*arguments, environment=self._environment | _variables(settings))

@@ -1,7 +1,11 @@
 """Jobs run by one process and watched through another, with a person between."""
 
+from datetime import timedelta
+
 import pytest
 
+from hymical.domain.jobs import Later
+from hymical.ports.jobs import SettledJob
 from tests.asking_jobs import QUEUE
 from tests.hands import hands_at
 from tests.site import Running, Site, until
@@ -87,6 +91,38 @@ async def test_a_job_waits_for_a_person_while_every_process_is_restarted(site: S
     (key_id,) = (key for (key,) in site.query("SELECT id FROM keys"))
     assert (ended["answers"]["sure"]["text"], ended["answers"]["sure"]["by"]) == ("yes", key_id)
     assert ended["question"] is None
+
+
+async def test_whoever_watches_is_told_why_nothing_happens(site: Site) -> None:
+    async with hands_at(site.database_url) as hands:
+        job_id = await hands.enqueue(queue=QUEUE, type="send_all")
+    site.run("queues", "pause", QUEUE)
+    paused = f"its queue is paused; resume it with: hymical queues resume {QUEUE}"
+    watching = site.start_watching(job_id, paused)
+
+    site.run("queues", "resume", QUEUE)
+    site.start_worker(QUEUE)
+    asks = f"it asks: Send all of them? (yes or no); answer with: hymical jobs answer {job_id} ANSWER"
+    await until(lambda: watching.says(asks), "the watcher is told")
+    site.run("jobs", "answer", job_id, "no")
+
+    assert await watching.ended() == 0
+    assert watching.complaints() == []
+
+
+async def test_whoever_watches_is_told_that_no_worker_is_there_and_of_runs_that_failed(site: Site) -> None:
+    async with hands_at(site.database_url) as hands:
+        job_id = await hands.enqueue(queue=QUEUE, type="send_all")
+        unserved = f"no worker drains its queue; start one with: hymical worker --queue {QUEUE}"
+        watching = site.start_watching(job_id, unserved)
+
+        job = await hands.claim(QUEUE)
+        later = Later(delay=timedelta(hours=1), spends=True, error="out of paper")
+        await hands.queue.settle([SettledJob(lease=job.lease, settlement=later, event=None)])
+
+        await until(lambda: watching.says("out of paper"), "the watcher is told")
+        (line,) = (line for line in watching.said if "out of paper" in line)
+        assert line.startswith("it failed, and runs again at ")
 
 
 async def test_hymical_jobs_watches_answers_and_shows(site: Site) -> None:

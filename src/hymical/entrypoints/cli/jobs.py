@@ -1,6 +1,7 @@
 """`hymical jobs`: what a person does with jobs."""
 
 import json
+import sys
 from contextlib import aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hymical.domain.ids import JobId
+from hymical.domain.instants import rfc3339
 from hymical.domain.jobs import JobState
 from hymical.entrypoints.cli.options import a_json_object, an_id, as_json, paged
 from hymical.entrypoints.cli.outcome import FAILED, run_or_fail, settings_or_fail, with_container
@@ -154,13 +156,37 @@ def retry(job_id: str, *, as_json: bool) -> None:
 
 
 async def follow(container: "Container", job_id: JobId, *, after: int, as_json: bool) -> "JobView":
-    """Prints events behind `after` as they come; the job as it ended. Raises `NotFound`."""
-    job = await container.show_job()(job_id)
+    """Prints events behind `after` as they come, and why there are none to stderr; the job as it ended.
+
+    Raises `NotFound`.
+    """
+    job, remarked = await container.show_job()(job_id), ""
     async with aclosing(container.watch_job()(job_id, after=after)) as watched:
         async for news in watched:
             _tell(news, as_json=as_json)
             job = news.job
+            remark = await _remark(container, job)
+            if remark not in {"", remarked}:
+                print(remark, file=sys.stderr, flush=True)
+            remarked = remark
     return job
+
+
+async def _remark(container: "Container", job: "JobView") -> str:
+    """What whoever waits for a job should know of it, if it does not run."""
+    if job.question is not None:
+        choices = f" ({' or '.join(job.question.choices)})" if job.question.choices else ""
+        return f"it asks: {job.question.text}{choices}; answer with: hymical jobs answer {job.id} ANSWER"
+    if job.state is not JobState.PENDING:
+        return ""
+    if job.error is not None:
+        return f"it failed, and runs again at {rfc3339(job.run_at)}: {job.error}"
+    for queue in await container.list_queues()():
+        if queue.name == job.queue and queue.paused:
+            return f"its queue is paused; resume it with: hymical queues resume {queue.name}"
+        if queue.name == job.queue and queue.unserved:
+            return f"no worker drains its queue; start one with: hymical worker --queue {queue.name}"
+    return ""
 
 
 def tell_end(job: "JobView", *, as_json: bool) -> None:
@@ -180,7 +206,8 @@ def _print(job: "JobView", *, as_json: bool) -> None:
 
 def line(job: "JobOut") -> str:
     asks = f"  asks: {job.question.text}" if job.question else ""
-    went_wrong = f"  {job.error}" if job.error else ""
+    # what went wrong in a run before is over once one goes well
+    went_wrong = f"  {job.error}" if job.error and job.state != JobState.COMPLETED else ""
     return f"{job.id}  {job.state:<10}  {job.queue}  {job.type}{asks}{went_wrong}"
 
 
