@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 
 import psycopg
 import pytest
+import uvloop
 
 from hymical.adapters.embedded.server import EmbeddedServer, embedded_server, temporary_data_folder
 from hymical.adapters.fernet.cipher import FernetCipher
@@ -106,6 +108,27 @@ async def test_the_number_of_a_socket_that_broke_is_free_for_the_next_one(pool: 
 
     # it was watched, and nobody was told that it closed
     assert not loop.remove_reader(number)
+
+
+def test_a_backend_that_died_with_a_statement_unread_left_uvloop_waiting_for_ever() -> None:
+    async def run_and_kill(server: EmbeddedServer) -> None:
+        pool = ConnectionPool(server.url(), application_name="tests", size=1)
+        for _ in range(20):
+            async with asyncio.timeout(20), pool.one() as pooled:
+                await pooled.driver.run(b"one", b"SELECT 1 AS one", ())
+                backend = pooled.driver.info.backend_pid
+                os.kill(backend, signal.SIGSTOP)
+                statement = asyncio.create_task(pooled.driver.run(b"one", b"", ()))
+                # the statement lies in the socket of a process that stands still
+                await asyncio.sleep(0.01)
+                asked(server.url(), f"SELECT pg_terminate_backend({backend})")
+                os.kill(backend, signal.SIGCONT)
+                with pytest.raises(psycopg.OperationalError):
+                    await statement
+        await pool.close()
+
+    with temporary_data_folder("hymical-tests-") as data, embedded_server(data, durable=False) as server:
+        uvloop.run(run_and_kill(server))
 
 
 async def test_a_connection_with_a_transaction_left_open_is_not_lent_again(pool: ConnectionPool) -> None:

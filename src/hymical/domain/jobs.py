@@ -68,7 +68,14 @@ def check_json(field: str, value: object, *, largest: int = LARGEST_JSON) -> str
     return text
 
 
+def _check_span(field: str, span: object) -> None:
+    """Raises `InvalidValue`: whoever writes a job may not have types checked."""
+    if not isinstance(span, timedelta):
+        raise InvalidValue(field, f"must be a timedelta, not {span!r}")
+
+
 def _check_wait(field: str, wait: timedelta) -> None:
+    _check_span(field, wait)
     if wait > LONGEST_WAIT:
         raise InvalidValue(field, f"must be at most {LONGEST_WAIT.days} days")
 
@@ -173,6 +180,10 @@ class JobType:
         for name in (self.name, self.queue):
             if not is_name(name):
                 raise InvalidValue("name", f"{name!r} must be a name of at most 63 of a-z, 0-9, _, . and -")
+        if self.timeout is not None:
+            _check_span("timeout", self.timeout)
+            if self.timeout <= timedelta(0):
+                raise InvalidValue("timeout", "must be above zero")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

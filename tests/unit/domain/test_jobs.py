@@ -1,7 +1,8 @@
 """How a job ends a run, and what it may ask."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -250,6 +251,19 @@ def test_a_question_s_key_is_a_name(key: str) -> None:
     with pytest.raises(InvalidValue) as refused:
         a_question(key)
     assert refused.value.field == "key"
+
+
+@pytest.mark.parametrize("span", [60, 1.5, datetime(2026, 1, 1, tzinfo=UTC)])
+def test_a_timeout_in_plain_seconds_was_taken_and_failed_at_each_run(span: Any) -> None:
+    with pytest.raises(InvalidValue, match="must be a timedelta"):
+        JobType(name="count", queue="default", timeout=span)
+    with pytest.raises(InvalidValue, match="must be a timedelta"):
+        Question(key="send", text="Send?", deadline=span, default="yes")
+
+
+def test_a_timeout_of_no_time_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="must be above zero"):
+        JobType(name="count", queue="default", timeout=timedelta(0))
 
 
 def test_a_deadline_needs_a_default_and_a_default_needs_a_deadline() -> None:

@@ -1,4 +1,4 @@
-"""Servers that a killed owner left running."""
+"""Servers that a killed or interrupted owner left running."""
 
 import signal
 import time
@@ -29,6 +29,19 @@ def end_servers_on(cluster: Path) -> None:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         _all_end(found)
+
+
+def end_initdb_on(cluster: Path) -> None:
+    """Ends an `initdb` that makes this cluster, and what it has started."""
+    found = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if f"--pgdata={cluster}" in (process.info["cmdline"] or ())
+    ]
+    for process in found:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _all_end(found)
 
 
 def _all_end(processes: Sequence[psutil.Process]) -> bool:

@@ -100,14 +100,16 @@ class Postmaster:
             *("--set=timezone=UTC", "--set=log_timezone=UTC", "--no-instructions"),
             *(() if self.durable else ("--no-sync",)),
         ]
-        with self.account.start(command, output=subprocess.PIPE) as initdb:
-            try:
+        try:
+            with self.account.start(command, output=subprocess.PIPE) as initdb:
                 said, _ = initdb.communicate()
-            finally:
-                # when interrupted: in a session of its own, it would go on while its folder is being removed
-                if initdb.poll() is None:
-                    initdb.terminate()
-                    initdb.wait()
+        except BaseException:
+            # also while it is being started, when nobody holds it yet: in a session of its own, it would go on
+            # while its folder is being removed
+            from hymical.adapters.embedded.leftovers import end_initdb_on  # noqa: PLC0415  # as below
+
+            end_initdb_on(incoming)
+            raise
         if initdb.returncode != 0:
             raise ServerFailed("initdb failed", said.decode(errors="replace"))
         incoming.rename(cluster)

@@ -42,6 +42,9 @@ class Connection(psycopg.AsyncConnection[Any]):
             while wanted == Wait.R and timeout is None:
                 await self._something_to_read()
                 wanted = gen.send(Ready.R)
+                if wanted == Wait.R:
+                    # there is more to come: uvloop tells once that a socket is broken, and then never again
+                    self._watch_no_more()
         except StopIteration as end:
             answer: _Answer = end.value
             return answer
