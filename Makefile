@@ -9,8 +9,9 @@ READY := .venv/ready
 demo: $(READY)
 	@$(BIN)/hymical demo
 
+# ARGS="--port 8011" for another port
 dev: $(READY)
-	@$(BIN)/hymical dev
+	@$(BIN)/hymical dev $(ARGS)
 
 test: $(READY)
 	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
