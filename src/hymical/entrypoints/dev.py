@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -63,6 +64,7 @@ def develop(data: Path, port: int) -> int:
                 f"\nThe API               {site.api_url}  (its description: {site.api_url}/schema)"
                 f"\nThe development key   {known['key']}"
                 f"\nThe database          {server.url()}"
+                f"\nIn another terminal   {_export(site)}"
                 "\nWebhooks are verified and printed here. Ctrl-C stops everything; the data stays.\n",
                 flush=True,
             )
@@ -104,6 +106,12 @@ def _prepared(site: LocalSite, receiver: Receiver, notes: Path) -> dict[str, Any
     notes.touch(mode=0o600)
     notes.write_text(json.dumps(known, indent=2), encoding="utf-8")
     return known
+
+
+def _export(site: LocalSite) -> str:
+    """What lets commands there work with this database, and `doctor` call the receiver."""
+    told = ("FORMS_DATABASE_URL", "FORMS_WEBHOOK_ALLOWED_NETWORKS")
+    return " ".join(["export", *(f"{name}={shlex.quote(site.environment[name])}" for name in told)])
 
 
 def _known(notes: Path) -> dict[str, Any]:
