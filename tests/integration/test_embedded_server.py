@@ -37,7 +37,8 @@ from hymical.adapters.embedded.server import (
 for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
 
 OWNER = """
-import json, os, sys
+import json, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background starts without it
 from pathlib import Path
 from hymical.adapters.embedded.server import embedded_server
 

@@ -138,6 +138,63 @@ async def test_a_settle_that_waits_for_a_reclaim_ends_as_overtaken_and_its_attem
     assert (await world.history.get(owed.id)).state is DeliveryState.DELIVERED
 
 
+async def claim_that_a_crash_forgets(world: World, database_url: str) -> ClaimedDelivery:
+    """A claim does not wait for the disk; its holder may have sent the request when PostgreSQL crashes."""
+    (forgotten,) = await claim(world, 1)
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute(
+            "UPDATE deliveries SET state = 'pending', ready = TRUE, due_at = %s, attempt_count = attempt_count - 1,"
+            " lease_token = NULL, lease_since = NULL WHERE id = %s",
+            [world.clock.now(), forgotten.delivery.id],
+        )
+    return forgotten
+
+
+async def test_what_the_holder_of_a_forgotten_claim_tells_stopped_every_worker_for_its_number_was_taken(
+    world: World, database_url: str
+) -> None:
+    (owed,) = await world.owes(1)
+    forgotten = await claim_that_a_crash_forgets(world, database_url)
+    assert await settle(world, [to_retry(forgotten)]) == [Verdict.OVERTAKEN]
+    (again,) = await claim(world, 1)
+    assert again.lease.number == forgotten.lease.number
+
+    assert await settle(world, [succeeded(again)]) == [Verdict.SETTLED]
+    (attempt,) = await world.history.attempts(owed.id)
+    assert (attempt.number, attempt.outcome, attempt.late) == (1, AttemptOutcome.SUCCEEDED, False)
+
+
+async def test_a_lease_that_ends_under_a_number_that_is_taken_stopped_every_claim(
+    world: World, database_url: str
+) -> None:
+    (owed,) = await world.owes(1)
+    forgotten = await claim_that_a_crash_forgets(world, database_url)
+    await settle(world, [to_retry(forgotten)])
+    await claim(world, 1)
+    world.clock.move(LEASE)
+
+    (taken_over,) = await claim(world, 1)
+    assert await settle(world, [succeeded(taken_over)]) == [Verdict.SETTLED]
+    first, second = await world.history.attempts(owed.id)
+    assert (first.number, first.outcome) == (1, AttemptOutcome.HTTP_ERROR)
+    assert (second.number, second.outcome) == (2, AttemptOutcome.SUCCEEDED)
+
+
+async def test_forgotten_claims_and_the_one_that_holds_are_settled_in_one_batch(
+    world: World, database_url: str
+) -> None:
+    (owed,) = await world.owes(1)
+    forgotten = [await claim_that_a_crash_forgets(world, database_url) for _ in range(2)]
+    (holds,) = await claim(world, 1)
+
+    verdicts = await settle(world, [*map(to_retry, forgotten), succeeded(holds)])
+
+    assert verdicts[-1] == Verdict.SETTLED
+    (attempt,) = await world.history.attempts(owed.id)
+    assert (attempt.number, attempt.outcome) == (1, AttemptOutcome.SUCCEEDED)
+    assert (await world.history.get(owed.id)).state is DeliveryState.DELIVERED
+
+
 async def test_a_claim_passes_over_what_is_being_settled_without_waiting(world: World) -> None:
     first, second = await world.owes(2)
     (held,) = await claim(world, 1)

@@ -10,7 +10,8 @@ from hymical.domain.ids import DeliveryId, JobId, LeaseToken
 class Lease:
     """Proof that its holder may report on one attempt of one delivery.
 
-    `token` is new at each claim; `number` is the attempt that the claim allocated and is never used again;
+    `token` is new at each claim; `number` is the attempt that the claim allocated and is never used again,
+    but where a crash of PostgreSQL forgot the claim;
     `since` is the database's time of the claim.
     """
 

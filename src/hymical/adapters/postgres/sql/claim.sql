@@ -164,6 +164,8 @@ claimed AS (
 lost AS (
     INSERT INTO attempts (delivery_id, number, started_at, outcome, truncated, late)
     SELECT id, attempt_count - 1, lost_since, 'lease_lost', FALSE, FALSE FROM claimed WHERE lost
+    -- its number may have been that of a claim which a crash of PostgreSQL forgot, and whose holder told what became of it
+    ON CONFLICT (delivery_id, number) DO NOTHING
 )
 SELECT
     destination_id,

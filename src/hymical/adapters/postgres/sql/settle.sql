@@ -65,13 +65,25 @@ recorded AS (
         FALSE
     FROM settled
     WHERE outcome IS NOT NULL
+    -- a crash of PostgreSQL may forget a claim, as claim.sql says: its number is given again, and may be recorded already, late
+    ON CONFLICT (delivery_id, number) DO UPDATE
+    SET
+        started_at = excluded.started_at,
+        duration_ms = excluded.duration_ms,
+        outcome = excluded.outcome,
+        response_status = excluded.response_status,
+        error = excluded.error,
+        response_excerpt = excluded.response_excerpt,
+        truncated = excluded.truncated,
+        remote_address = excluded.remote_address,
+        late = FALSE
 ),
 recorded_late AS (
     INSERT INTO attempts (
         delivery_id, number, started_at, duration_ms, outcome, response_status, error, response_excerpt, truncated,
         remote_address, late
     )
-    SELECT
+    SELECT DISTINCT ON (unsettled.id, unsettled.number)
         unsettled.id, unsettled.number, unsettled.started_at, unsettled.duration_ms, unsettled.outcome,
         unsettled.response_status,
         -- a receiver may have echoed what was erased meanwhile
@@ -83,6 +95,7 @@ recorded_late AS (
     FROM unsettled
     JOIN late ON late.nth = unsettled.nth
     WHERE unsettled.outcome IS NOT NULL
+    AND NOT EXISTS (SELECT FROM settled WHERE settled.id = unsettled.id AND settled.number = unsettled.number)
     ON CONFLICT (delivery_id, number) DO UPDATE
     SET
         started_at = excluded.started_at,
