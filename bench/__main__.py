@@ -24,6 +24,7 @@ GROUPS = (
     "memory",
     "cpu",
     "jobs",
+    "events",
 )
 """Each is the module of that name, with a function `measure(server, effort)`."""
 

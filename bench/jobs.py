@@ -16,7 +16,6 @@ _OURS = "hymical"
 _AHEAD = Target(at_least=1.0)
 _SOONER = Target(at_most=1.0)
 _LONGEST = 600.0
-_TURNS = 5
 _DONE = {
     "hymical": "SELECT count(*) FROM jobs WHERE state = 'completed'",
     "procrastinate": "SELECT count(*) FROM procrastinate_jobs WHERE status = 'succeeded'",
@@ -29,7 +28,7 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
     singles, bulk = effort.choose(2_000, 300), effort.choose(50_000, 10_000)
     # one at a time is slow with some
     drains = effort.choose({1: 5_000, 10: 10_000, 50: 20_000}, {10: 500})
-    starts = effort.choose(300, 30)
+    starts, turns = effort.choose(300, 30), effort.choose(5, 1)
     # the slower one is left out of a quick run
     peers = effort.choose(tuple(PEERS), (_OURS, "pgqueuer"))
     backlog, window = effort.choose(1_000_000, 0), 20.0
@@ -45,7 +44,7 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
             ("enqueue 1,000 at a time", "enqueue_bulk", bulk),
         ):
             with _all_installed(server, peers) as databases:
-                note(what, _enqueued(step, databases, count))
+                note(what, _enqueued(step, databases, count, turns))
         for name in peers:
             for at_once, jobs in drains.items():
                 with _installed(server, name) as database:
@@ -61,7 +60,7 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
                 _step(name, "enqueue_bulk", database, backlog)
                 database.execute("VACUUM ANALYZE")
                 database.execute("CHECKPOINT")
-            rates = _enqueued("enqueue_single", databases, singles)
+            rates = _enqueued("enqueue_single", databases, singles, turns)
             note(f"enqueue one at a time, behind {backlog:,}", rates)
             for at_once in drains:
                 for name, database in databases.items():
@@ -72,13 +71,13 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
     ]
 
 
-def _enqueued(step: str, databases: dict[str, Database], count: int) -> dict[str, float]:
+def _enqueued(step: str, databases: dict[str, Database], count: int, turns: int) -> dict[str, float]:
     """Jobs/s of each, by turns: what a flush to the disk takes is another from one second to the next."""
-    share, seconds = count // _TURNS, dict.fromkeys(databases, 0.0)
-    for _ in range(_TURNS):
+    share, seconds = count // turns, dict.fromkeys(databases, 0.0)
+    for _ in range(turns):
         for name, database in databases.items():
             seconds[name] += _step(name, step, database, share)["seconds"]
-    return {name: share * _TURNS / took for name, took in seconds.items()}
+    return {name: share * turns / took for name, took in seconds.items()}
 
 
 def _figure(what: str, rounds: dict[str, list[float]], other: str) -> Figure:
