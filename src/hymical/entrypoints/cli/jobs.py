@@ -206,8 +206,7 @@ def _print(job: "JobView", *, as_json: bool) -> None:
 
 def line(job: "JobOut") -> str:
     asks = f"  asks: {job.question.text}" if job.question else ""
-    # what went wrong in a run before is over once one goes well
-    went_wrong = f"  {job.error}" if job.error and job.state != JobState.COMPLETED else ""
+    went_wrong = f"  {job.error}" if job.error else ""
     return f"{job.id}  {job.state:<10}  {job.queue}  {job.type}{asks}{went_wrong}"
 
 
