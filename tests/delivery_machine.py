@@ -220,6 +220,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         )
         self._expected: dict[DeliveryId, Expected] = {}
         self._claimed: dict[LeaseToken, ClaimedDelivery] = {}
+        self._answered: list[Lease] = []
         self._lanes: dict[DestinationId, Lane] = {}
         self._erased: set[SubmissionId] = set()
         self._touched: set[DeliveryId] = set()
@@ -376,6 +377,16 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule(target=leases, limit=st.integers(1, 4), lease=st.sampled_from([LEASE, AT_ONCE]))
     def a_worker_claims(self, limit: int, lease: timedelta) -> MultipleResults[ClaimedDelivery]:
         return multiple(*self._claim(limit, lease))
+
+    @precondition(lambda self: bool(self._held()))
+    @rule(target=leases, choice=CHOICE, count=st.integers(1, 3), limit=st.integers(1, 4))
+    def a_worker_claims_what_answers_have_made_room_for(
+        self, choice: int, count: int, limit: int
+    ) -> MultipleResults[ClaimedDelivery]:
+        """Answers stay what they are, whether they are settled, late, or their leases lost by now."""
+        held = self._held()
+        self._answered += [held[(choice + nth) % len(held)].lease for nth in range(count)]
+        return multiple(*self._claim(limit, LEASE, self._answered))
 
     @precondition(lambda self: self.repeats_claims_at_once)
     @rule(target=leases, limits=st.lists(st.integers(1, 3), min_size=2, max_size=3))
@@ -547,19 +558,25 @@ class DeliveryMachine(RuleBasedStateMachine):
         due = [one for one in self._expected.values() if one.due_at is not None and one.due_at <= self._now]
         return sorted(due, key=_by_due_time)
 
-    def _in_flight(self, lane: Lane) -> int:
+    def _in_flight(self, lane: Lane, answered: Sequence[Lease]) -> int:
+        is_tried_out = lane.trouble is not None and lane.trouble.openings
+        makes_room = set() if is_tried_out else {lease.token for lease in answered}
         return sum(
-            one.token is not None and one.due_at is not None and one.due_at > self._now
+            one.token is not None
+            and one.token not in makes_room
+            and one.due_at is not None
+            and one.due_at > self._now
             for one in self._open_of(lane)
         )
 
-    def _claimable(self) -> Mapping[DestinationId, Sequence[Expected]]:
+    def _claimable(self, answered: Sequence[Lease] = ()) -> Mapping[DestinationId, Sequence[Expected]]:
         """What there is room for, by destination, those that waited longest first."""
         due = defaultdict[DestinationId, list[Expected]](list)
         for one in self._due():
             due[one.destination_id].append(one)
         rooms = {
-            lane_id: self._lanes[lane_id].may_have(self._now) - self._in_flight(self._lanes[lane_id])
+            lane_id: self._lanes[lane_id].may_have(self._now)
+            - self._in_flight(self._lanes[lane_id], answered)
             for lane_id in due
         }
         return {lane_id: due[lane_id][:room] for lane_id, room in rooms.items() if room > 0}
@@ -598,11 +615,13 @@ class DeliveryMachine(RuleBasedStateMachine):
         for expected in deliveries:
             expected.end(Failed(reason=reason), self._now, spends=False)
 
-    def _claim(self, limit: int, lease: timedelta) -> Sequence[ClaimedDelivery]:
+    def _claim(
+        self, limit: int, lease: timedelta, answered: Sequence[Lease] = ()
+    ) -> Sequence[ClaimedDelivery]:
         """One worker's claim while nobody else claims."""
-        claimable = self._claimable()
+        claimable = self._claimable(answered)
         due = {one.destination_id for one in self._due()}
-        batch = self._await(self._world.queue.claim(limit=limit, lease=lease))
+        batch = self._await(self._world.queue.claim(limit=limit, lease=lease, answered=answered))
         taken = defaultdict[DestinationId, set[DeliveryId]](set)
         for one in batch.deliveries:
             taken[one.destination.id].add(one.delivery.id)
@@ -620,7 +639,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             }
             assert {lane_id for lane_id, _ in batch.stranded} == gone
         self._everyone_has_a_turn(claimable, taken)
-        self._taken(batch.deliveries, lease)
+        self._taken(batch.deliveries, lease, answered)
         self._strand(set(batch.stranded))
         return batch.deliveries
 
@@ -645,7 +664,9 @@ class DeliveryMachine(RuleBasedStateMachine):
             self._await(self._world.queue.withdraw_from(destination_id, reason))
             self._withdrawn(reason, self._open_of(lane))
 
-    def _taken(self, claimed: Sequence[ClaimedDelivery], lease: timedelta) -> None:
+    def _taken(
+        self, claimed: Sequence[ClaimedDelivery], lease: timedelta, answered: Sequence[Lease] = ()
+    ) -> None:
         given_up: list[tuple[Settled, bool]] = []
         for one in claimed:
             expected = self._expected[one.delivery.id]
@@ -680,7 +701,7 @@ class DeliveryMachine(RuleBasedStateMachine):
                 assert expected.lost_in_a_row == POLICY.max_lost_in_a_row
                 given_up.append((Settled(claimed=one, settlement=verdict, attempt=None), False))
         for lane in {one.destination.id: self._lanes[one.destination.id] for one in claimed}.values():
-            assert self._in_flight(lane) <= lane.may_have(self._now)
+            assert self._in_flight(lane, answered) <= lane.may_have(self._now)
             assert lane.may_have(self._now)
         if given_up:
             self._report(given_up)

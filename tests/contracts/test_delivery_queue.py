@@ -518,6 +518,43 @@ async def test_nothing_goes_to_a_paused_destination_until_it_is_resumed(world: W
     assert len(await claim(world, 10)) == 2
 
 
+async def test_what_was_answered_makes_room_before_it_is_settled_and_only_once(world: World) -> None:
+    owed = await world.owes(9, await world.destination(max_in_flight=3))
+    held = await claim(world, 10)
+    answered = [one.lease for one in held[:2]]
+
+    first = await world.queue.claim(limit=10, lease=LEASE, answered=answered)
+    assert [one.delivery.id for one in first.deliveries] == [one.id for one in owed[3:5]]
+    assert not first.more
+    assert not (await world.queue.claim(limit=10, lease=LEASE, answered=answered)).deliveries
+    # they hold it as before, and to those who do not know it is full
+    assert not await claim(world, 10)
+    assert await settle(world, *(report(one, Delivered()) for one in held[:2])) == [Verdict.SETTLED] * 2
+    assert not (await world.queue.claim(limit=10, lease=LEASE, answered=answered)).deliveries
+
+
+async def test_what_was_answered_makes_no_room_once_its_lease_is_another_s(world: World) -> None:
+    destination = await world.destination(max_in_flight=1)
+    await world.owes(1, destination)
+    late = await claim_one(world)
+    world.clock.move(LEASE)
+    assert (await claim_one(world)).lost
+    await world.owes(1, destination)
+
+    assert not (await world.queue.claim(limit=10, lease=LEASE, answered=[late.lease])).deliveries
+
+
+async def test_what_was_answered_makes_no_room_while_a_breaker_lets_one_try(world: World) -> None:
+    destination = await world.destination(max_in_flight=3)
+    await world.owes(4, destination)
+    now = world.clock.now()
+    opened = Trouble(failing_since=now, failures_in_a_row=6, openings=1, held_until=now)
+    await world.health.save({destination.id: opened})
+    tries = await claim_one(world)
+
+    assert not (await world.queue.claim(limit=10, lease=LEASE, answered=[tries.lease])).deliveries
+
+
 async def test_an_open_breaker_holds_deliveries_and_lets_one_at_a_time_try(world: World) -> None:
     destination = await world.destination()
     await world.owes(5, destination)

@@ -515,26 +515,48 @@ async def test_what_others_have_in_flight_counts_after_the_clock_has_gone_back(
     assert len(await claim(world, 10)) == 1
 
 
+_COUNTING = (
+    "WITH waited AS MATERIALIZED (SELECT pg_advisory_xact_lock(1))"
+    " SELECT (SELECT count(*) FROM deliveries WHERE state = 'processing'), held.number"
+    " FROM waited CROSS JOIN LATERAL in_flight(%s, '-infinity', %s) AS held"
+)
+
+
 async def test_a_count_sees_what_was_committed_after_the_claim_s_statement_began(
     world: World, database_url: str
 ) -> None:
     destination = await world.destination()
     await world.owes(2, destination)
-    counting = (
-        "WITH waited AS MATERIALIZED (SELECT pg_advisory_xact_lock(1))"
-        " SELECT (SELECT count(*) FROM deliveries WHERE state = 'processing'), held.number"
-        " FROM waited CROSS JOIN LATERAL in_flight(%s, '-infinity') AS held"
-    )
     async with (
         await psycopg.AsyncConnection.connect(database_url) as other,
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
     ):
         await other.execute("SELECT pg_advisory_xact_lock(1)")
-        counted = asyncio.create_task(connection.execute(counting.encode(), [destination.id]))
+        counted = asyncio.create_task(connection.execute(_COUNTING.encode(), [destination.id, []]))
         await waits_for_a_lock(database_url)
         await claim(world, 2)
         await other.rollback()
         assert await (await counted).fetchone() == (0, 2)
+
+
+async def test_what_is_settled_while_a_claim_waits_for_its_lock_makes_room_once(
+    world: World, database_url: str
+) -> None:
+    destination = await world.destination()
+    await world.owes(3, destination)
+    held = await claim(world, 3)
+    answered = [one.lease.token for one in held[:2]]
+    async with (
+        await psycopg.AsyncConnection.connect(database_url) as other,
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+    ):
+        await other.execute("SELECT pg_advisory_xact_lock(1)")
+        counted = asyncio.create_task(connection.execute(_COUNTING.encode(), [destination.id, answered]))
+        await waits_for_a_lock(database_url)
+        await settle(world, [succeeded(one) for one in held[:1]])
+        await other.rollback()
+        # of the three that its statement saw one is settled, one answered, and one in flight
+        assert await (await counted).fetchone() == (3, 1)
 
 
 async def test_floors_spare_a_claim_what_an_old_transaction_keeps_from_being_removed(
@@ -630,7 +652,9 @@ async def claims_plans(database_url: str, floors: Floors | None = None) -> Seque
     """The plans of the two statements of one claim."""
     return [
         await plan(database_url, "promote", floor=BEGINNING, ahead=timedelta(seconds=2), limit=1_000),
-        await plan(database_url, "claim", stretches=stretches(floors or Floors()), limit=10, lease=LEASE),
+        await plan(
+            database_url, "claim", stretches=stretches(floors or Floors()), limit=10, lease=LEASE, answered=[]
+        ),
     ]
 
 

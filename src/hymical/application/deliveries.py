@@ -30,6 +30,7 @@ from hymical.domain.destinations import (
 )
 from hymical.domain.errors import NotFound, StorageUnavailable
 from hymical.domain.ids import OPERATOR, DeliveryId, DestinationId
+from hymical.domain.leases import Lease
 from hymical.domain.messages import Message, delivery_failed_message, destination_event_message
 from hymical.domain.outcomes import Answer, LeaseLost, OwnFault, recorded_outcome
 from hymical.domain.retries import RetryPolicy
@@ -70,7 +71,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimDue:
-    """Takes due deliveries to send now.
+    """Takes due deliveries to send now. `answered` are leases of what was sent and accepted, and is not settled yet.
 
     Raises:
         StorageUnavailable: nothing is held, as far as can be known.
@@ -82,10 +83,10 @@ class ClaimDue:
     clock: Clock
     ids: Ids
 
-    async def __call__(self, limit: int) -> Claim:
+    async def __call__(self, limit: int, answered: Sequence[Lease] = ()) -> Claim:
         # read before the claim, so that the time since then is never underrated
         claimed_at = self.clock.monotonic()
-        batch = await self.queue.claim(limit=limit, lease=self.lease)
+        batch = await self.queue.claim(limit=limit, lease=self.lease, answered=answered)
         for destination_id, reason in batch.stranded:
             # the next claim finds them again; what this one holds must not be forgotten
             with contextlib.suppress(StorageUnavailable):

@@ -82,13 +82,15 @@ class DeliveryQueue(Protocol):
         """Stores messages and their deliveries, and wakes the workers once that is committed."""
         ...
 
-    async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
+    async def claim(self, *, limit: int, lease: timedelta, answered: Sequence[Lease] = ()) -> ClaimedBatch:
         """Takes up to `limit` due deliveries for the time of `lease`, shared out between their destinations.
 
         No destination ever has more in flight than its `max_in_flight`, or than one while its breaker has
-        opened and not closed; paused ones and those that are held get none. Of one destination's, those come
-        first that waited longest. Each gets a new token and the next attempt number. Where another's lease
-        has ended, the lost attempt is recorded under its own number as `lease_lost` in the same step.
+        opened and not closed; paused ones and those that are held get none. What the caller holds and knows to
+        be `answered` is no longer in flight, except at a destination whose breaker has opened. Of one
+        destination's, those come first that waited longest. Each gets a new token and the next attempt number.
+        Where another's lease has ended, the lost attempt is recorded under its own number as `lease_lost` in the
+        same step.
         """
         ...
 

@@ -9,12 +9,12 @@ import pytest
 
 from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
 from hymical.domain.deliveries import Delivery, DeliveryState, Reason
-from hymical.domain.destinations import TroublePolicy
+from hymical.domain.destinations import Trouble, TroublePolicy
 from hymical.domain.errors import StorageUnavailable
 from hymical.domain.ids import DeliveryId, DestinationId, SubmissionId
 from hymical.domain.leases import Lease
 from hymical.domain.messages import Message
-from hymical.domain.outcomes import Accepted, Answer
+from hymical.domain.outcomes import Accepted, Answer, Refused
 from hymical.entrypoints.worker.deliveries import DeliveryWorker, Pace
 from hymical.ports.deliveries import ClaimedBatch, DeliveryQueue, Settled, SettleReport, WebhookRequest
 from tests.builders import LEASE, POLICY, an_answer
@@ -31,6 +31,7 @@ class ControlledSender:
         self.begun: list[str] = []
         self.ended: list[str] = []
         self.most_in_flight = 0
+        self.refused: set[DeliveryId] = set()
         self.signal = Signal()
         self._held: dict[str, asyncio.Event] = {}
         self._in_flight = 0
@@ -54,7 +55,7 @@ class ControlledSender:
         finally:
             self._in_flight -= 1
         self.ended.append(delivery_id)
-        return an_answer(Accepted(), 200)
+        return an_answer(Refused(), 503) if delivery_id in self.refused else an_answer(Accepted(), 200)
 
     async def has_begun(self, count: int) -> None:
         await self.signal.when(lambda: len(self.begun) >= count)
@@ -73,6 +74,9 @@ class WatchedQueue:
         self.writing.set()
         self.claims_away = 0
         self.contended = 0
+        self.blind_to_answers = False
+        self.bringing = asyncio.Event()
+        self.bringing.set()
         self.unwritable: set[DeliveryId] = set()
         self.when_claimed: list[DeliveryWorker] = []
         self.signal = Signal()
@@ -80,7 +84,7 @@ class WatchedQueue:
     async def owe(self, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> None:
         await self._queue.owe(messages, deliveries)
 
-    async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
+    async def claim(self, *, limit: int, lease: timedelta, answered: Sequence[Lease] = ()) -> ClaimedBatch:
         self.claims.append(limit)
         await self.signal.tell()
         if self.claims_away:
@@ -89,7 +93,10 @@ class WatchedQueue:
         if self.contended:
             self.contended -= 1
             return ClaimedBatch(deliveries=[], more=True)
-        batch = await self._queue.claim(limit=limit, lease=lease)
+        batch = await self._queue.claim(
+            limit=limit, lease=lease, answered=() if self.blind_to_answers else answered
+        )
+        await self.bringing.wait()
         for worker in self.when_claimed:
             worker.stop()
         return batch
@@ -131,6 +138,12 @@ class WatchedQueue:
 
     async def has_claimed(self, times: int) -> None:
         await self.signal.when(lambda: len(self.claims) >= times)
+
+
+async def turns() -> None:
+    """Enough of the event loop for whatever does not wait."""
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
 class Site:
@@ -263,24 +276,144 @@ async def test_a_slot_is_held_until_its_settlement_is_written() -> None:
         await site.queue.has_settled(2)
 
 
-async def test_a_worker_with_nothing_more_to_be_had_claims_behind_the_settlement_that_makes_room() -> None:
+async def test_what_was_accepted_makes_room_before_it_is_settled() -> None:
     site = Site()
-    full = await site.world.destination(max_in_flight=2)
-    owed = await site.world.owes(4, full)
+    owed = await site.world.owes(7, await site.world.destination(max_in_flight=2))
+    site.sender.hold(owed)
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.sender.has_begun(2)
+        site.sender.let_go(owed)
+        await site.sender.has_begun(4)
+        await turns()
+        # a crash would send them again: no more of these than may be in flight
+        assert len(site.sender.begun) == 4
+        assert site.queue.settled == []
+        site.queue.writing.set()
+        await site.queue.has_settled(7)
+
+    assert site.sender.most_in_flight == 2
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
+
+
+async def test_what_was_not_accepted_makes_no_room_before_it_is_settled() -> None:
+    site = Site()
+    owed = await site.world.owes(4, await site.world.destination(max_in_flight=2))
+    site.sender.refused = {one.id for one in owed[:2]}
     site.queue.writing.clear()
 
     async with site.working():
         await site.queue.has_begun_to_settle(1)
-        before = len(site.queue.claims)
-        # it is woken, and would find the destination full
-        await site.world.owes(1, full)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert len(site.queue.claims) == before
+        await turns()
+        assert len(site.sender.begun) == 2
         site.queue.writing.set()
-        await site.queue.has_settled(5)
+        await site.queue.has_settled(4)
+
+
+async def test_what_is_answered_together_makes_room_for_one_claim() -> None:
+    site = Site()
+    owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
+    site.sender.hold(owed[:3])
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.sender.has_begun(3)
+        for one in owed[:3]:
+            site.sender.let_go([one])
+            await asyncio.sleep(0)
+        await site.sender.has_begun(6)
+        assert len(site.queue.claims) == 2
+        site.queue.writing.set()
+        await site.queue.has_settled(6)
+
+
+async def test_the_room_that_a_breaker_leaves_as_it_closes_is_taken_at_once() -> None:
+    site = Site()
+    destination = await site.world.destination(max_in_flight=3)
+    owed = await site.world.owes(8, destination)
+    now = site.world.clock.now()
+    opened = Trouble(failing_since=now, failures_in_a_row=6, openings=1, held_until=now)
+    await site.world.health.save({destination.id: opened})
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.queue.has_begun_to_settle(1)
+        await turns()
+        assert len(site.sender.begun) == 1
+        site.queue.writing.set()
+        await site.sender.has_begun(8)
 
     assert await site.states(owed) == {DeliveryState.DELIVERED}
+
+
+async def test_room_that_could_not_be_had_before_a_settlement_is_had_behind_it() -> None:
+    site = Site()
+    owed = await site.world.owes(2, await site.world.destination(max_in_flight=1))
+    site.queue.blind_to_answers = True
+
+    async with site.working():
+        await site.queue.has_settled(2)
+
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
+
+
+async def test_room_that_could_not_be_had_is_had_though_its_settlement_was_written_during_the_claim() -> None:
+    site = Site()
+    owed = await site.world.owes(2, await site.world.destination(max_in_flight=1))
+    site.sender.hold(owed[:1])
+    site.queue.blind_to_answers = True
+
+    async with site.working():
+        await site.sender.has_begun(1)
+        site.queue.bringing.clear()
+        site.queue.writing.clear()
+        site.sender.let_go(owed[:1])
+        await site.queue.has_claimed(2)
+        site.queue.writing.set()
+        await site.queue.has_settled(1)
+        await turns()
+        site.queue.bringing.set()
+        await site.queue.has_settled(2)
+
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
+
+
+async def test_a_slot_whose_room_was_taken_is_free_for_others_once_it_is_settled() -> None:
+    site = Site(concurrency=2)
+    taken, slow = await site.world.owes(2, await site.world.destination(max_in_flight=1))
+    site.sender.hold([slow])
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.sender.has_begun(2)
+        (other,) = await site.world.owes(1, await site.world.destination())
+        await turns()
+        assert site.sender.begun == [taken.id, slow.id]
+        site.queue.writing.set()
+        await site.sender.has_begun(3)
+        site.sender.let_go([slow])
+
+    assert await site.states([taken, slow, other]) == {DeliveryState.DELIVERED}
+
+
+async def test_a_worker_that_stops_while_room_was_taken_ends_once_all_is_settled() -> None:
+    site = Site()
+    sent, unsent = await site.world.owes(2, await site.world.destination(max_in_flight=1))
+    site.sender.hold([sent])
+    site.queue.writing.clear()
+
+    async with asyncio.timeout(PATIENCE), site.working() as running:
+        await site.sender.has_begun(1)
+        site.queue.when_claimed = [site.worker]
+        site.sender.let_go([sent])
+        await site.queue.has_begun_to_settle(1)
+        await turns()
+        site.queue.writing.set()
+        await running
+
+    assert await site.states([sent]) == {DeliveryState.DELIVERED}
+    assert await site.states([unsent]) == {DeliveryState.PENDING}
 
 
 async def test_a_worker_with_more_to_be_had_claims_on_while_it_settles() -> None:

@@ -53,14 +53,16 @@ class MemoryDeliveryQueue:
         if any(delivery.due_at is not None for delivery in deliveries):
             self._store.ring(DELIVERIES)
 
-    async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
-        now = self._clock.now()
+    async def claim(self, *, limit: int, lease: timedelta, answered: Sequence[Lease] = ()) -> ClaimedBatch:
+        now, tokens = self._clock.now(), {one.token for one in answered}
         due = defaultdict[DestinationId, list[Delivery]](list)
         in_flight = Counter[DestinationId]()
         for delivery in self._store.rows.deliveries.values():
             if is_due(delivery, now):
                 due[delivery.destination_id].append(delivery)
-            elif delivery.state is DeliveryState.PROCESSING:
+            elif delivery.lease is not None and not (
+                delivery.lease.token in tokens and self._is_trusted(delivery.destination_id)
+            ):
                 in_flight[delivery.destination_id] += 1
         stranded = [(lane, reason) for lane in sorted(due) if (reason := self._stranded(lane)) is not None]
         rooms = {
@@ -95,9 +97,13 @@ class MemoryDeliveryQueue:
         destination, trouble = self._store.rows.destinations.get(lane), self._store.rows.trouble.get(lane)
         if destination is None or destination.state is not DestinationState.ACTIVE:
             return 0
-        if trouble is None or not trouble.probing:
+        if self._is_trusted(lane):
             return destination.max_in_flight
-        return 0 if trouble.held_until is not None and now < trouble.held_until else 1
+        return 0 if trouble is not None and trouble.held_until is not None and now < trouble.held_until else 1
+
+    def _is_trusted(self, lane: DestinationId) -> bool:
+        trouble = self._store.rows.trouble.get(lane)
+        return trouble is None or not trouble.probing
 
     def _claim(self, before: Delivery, now: datetime, lease: timedelta) -> ClaimedDelivery:
         rows = self._store.rows

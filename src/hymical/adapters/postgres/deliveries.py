@@ -86,7 +86,7 @@ class PostgresDeliveryQueue:
         }
         await self._transactions.run("owe", parameters)
 
-    async def claim(self, *, limit: int, lease: timedelta) -> ClaimedBatch:
+    async def claim(self, *, limit: int, lease: timedelta, answered: Sequence[Lease] = ()) -> ClaimedBatch:
         looked = self._clock.monotonic()
         await self._promote(looked)
         parameters = {
@@ -94,6 +94,7 @@ class PostgresDeliveryQueue:
             "stretches": json.dumps(self._floors.stretches(self._after, limit, looked)),
             "limit": limit,
             "lease": lease,
+            "answered": [one.token for one in answered],
         }
         rows = await self._transactions.run("claim", parameters)
         lanes = {row.destination_id: row for row in rows if row.id is None}

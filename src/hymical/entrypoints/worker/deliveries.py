@@ -1,21 +1,26 @@
 """The loop that claims, sends and settles deliveries."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 from hymical.application.deliveries import Claim, ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
+from hymical.domain.deliveries import Delivered
 from hymical.domain.errors import StorageUnavailable
+from hymical.domain.ids import DestinationId, LeaseToken
 from hymical.entrypoints.worker.patience import Patience
 from hymical.entrypoints.worker.settling import Settling
 from hymical.ports.deliveries import ClaimedDelivery, Settled, Verdict
 from hymical.ports.ids import Ids
-from hymical.ports.wakeups import WakeUps
+from hymical.ports.wakeups import Bell, WakeUps
 
 _log = logging.getLogger(__name__)
+# of the event loop
+_TURNS_TO_GATHER = 5
 _SHORTEST_TURN, _LONGEST_TURN = 0.005, 0.32
 
 
@@ -33,7 +38,8 @@ class DeliveryWorker:
     """Claims what it has free slots for, sends concurrently, and settles whatever has finished.
 
     A slot is held from the claim until the settlement is committed, so that a crash forgets nothing that was
-    not still leased. What finishes while a settlement is being written goes into the next one.
+    not still leased. What finishes while a settlement is being written goes into the next one. What was accepted
+    makes room at its destination before it is settled: the next are claimed meanwhile (docs/decisions/0018).
     """
 
     def __init__(
@@ -54,19 +60,20 @@ class DeliveryWorker:
         self._ids = ids
         self._pace = pace
         self._patience = Patience(ids)
-        self._settle = settle
-        self._being_settled = asyncio.Lock()
         self._settling = Settling(
-            self._settle_batch,
+            settle,
             patience=self._patience,
             name=lambda one: f"delivery {one.lease.delivery_id}",
             judged=self._judged,
             written=self._written,
         )
         self._held = 0
-        self._more = False
         self._sending: set[asyncio.Task[None]] = set()
-        self._slots_freed = asyncio.Event()
+        # accepted and not settled yet, and those among them whose room was asked for
+        self._accepted: dict[LeaseToken, ClaimedDelivery] = {}
+        self._asked_for: set[LeaseToken] = set()
+        self._called = asyncio.Event()
+        self._more = False
         self._turn = _SHORTEST_TURN
 
     @property
@@ -76,21 +83,37 @@ class DeliveryWorker:
     def stop(self) -> None:
         """Claims nothing more; `run` returns once what is in flight has ended, or `Pace.drain` has passed."""
         self._patience.end()
+        self._called.set()
 
     async def run(self) -> None:
-        async with self._wakeups.deliveries() as bell, self._settling.open():
+        async with self._wakeups.deliveries() as bell, self._settling.open(), self._listening(bell):
             while not self._patience.is_over():
-                self._more = await self._claim_and_start()
-                if self._patience.is_over():
-                    break
-                if self._held >= self._pace.concurrency:
-                    await self._patience.until_any(self._slots_freed.wait())
-                elif not self._more:
-                    # what was settled may have made room at a destination that was full
-                    await self._patience.until_any(
-                        bell.wait(self._pace.poll.total_seconds()), self._slots_freed.wait()
-                    )
+                self._called.clear()
+                if not self._is_full():
+                    self._more = await self._claim_and_start()
+                if self._is_full() or not self._more:
+                    await self._called.wait()
+                    # one claim for those that are answered together
+                    for _ in range(_TURNS_TO_GATHER):
+                        await asyncio.sleep(0)
             await self._drain()
+
+    def _is_full(self) -> bool:
+        return self._held >= self._pace.concurrency
+
+    @asynccontextmanager
+    async def _listening(self, bell: Bell) -> AsyncIterator[None]:
+        listening = asyncio.create_task(self._listen(bell))
+        try:
+            yield
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    async def _listen(self, bell: Bell) -> None:
+        while True:
+            await bell.wait(self._pace.poll.total_seconds())
+            self._called.set()
 
     async def _claim_and_start(self) -> bool:
         """Whether more may be due than there was room for."""
@@ -115,17 +138,46 @@ class DeliveryWorker:
         return claim.more
 
     async def _claim(self) -> Claim:
-        # where all was full, what is being settled makes room: one claim behind it brings more than two beside it
-        async with contextlib.nullcontext() if self._more else self._being_settled:
-            self._slots_freed.clear()
-            return await self._claim_due(min(self._pace.batch_size, self._pace.concurrency - self._held))
+        accepted = self._accepted_of_each()
+        new = [one for one in accepted if one.lease.token not in self._asked_for]
+        self._asked_for.update(one.lease.token for one in new)
+        taken = Counter[DestinationId]()
+        try:
+            claim = await self._claim_due(
+                min(self._pace.batch_size, self._pace.concurrency - self._held),
+                [one.lease for one in accepted],
+            )
+            taken.update(one.destination.id for one in claim.to_send)
+            taken.update(one.claimed.destination.id for one in claim.given_up)
+            return claim
+        finally:
+            for one in new:
+                if taken[one.destination.id]:
+                    taken[one.destination.id] -= 1
+                else:
+                    # its room was not to be had, or nothing was due: its settlement makes it
+                    self._asked_for.discard(one.lease.token)
+                    if one.lease.token not in self._accepted:
+                        self._called.set()
 
-    async def _settle_batch(self, finished: Sequence[Settled]) -> Sequence[Verdict]:
-        async with self._being_settled:
-            return await self._settle(finished)
+    def _accepted_of_each(self) -> Sequence[ClaimedDelivery]:
+        """No more of a destination than it may have in flight: a crash sends again what is not settled."""
+        number = Counter[DestinationId]()
+        accepted = []
+        for one in self._accepted.values():
+            number[one.destination.id] += 1
+            if number[one.destination.id] <= one.destination.max_in_flight:
+                accepted.append(one)
+        return accepted
 
     async def _deliver(self, claimed: ClaimedDelivery, claimed_at: float) -> None:
-        self._settling.add([await self._send(claimed, claimed_at)])
+        ended = await self._send(claimed, claimed_at)
+        # where more is to be had elsewhere, nothing waits for room
+        if isinstance(ended.settlement, Delivered) and not self._more:
+            # first, so that the claim is under way while the settlement is made up
+            self._accepted[claimed.lease.token] = claimed
+            self._called.set()
+        self._settling.add([ended])
 
     def _judged(self, one: Settled, verdict: Verdict) -> None:
         if verdict is Verdict.OVERTAKEN:
@@ -136,15 +188,21 @@ class DeliveryWorker:
             )
 
     def _written(self, finished: Sequence[Settled]) -> None:
+        if self._is_full() or self._patience.is_over():
+            self._called.set()
         self._held -= len(finished)
-        self._slots_freed.set()
+        for one in finished:
+            self._accepted.pop(one.lease.token, None)
+            if one.lease.token not in self._asked_for:
+                self._called.set()
+            self._asked_for.discard(one.lease.token)
 
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self._pace.drain.total_seconds()):
                 while self._held:
-                    self._slots_freed.clear()
-                    await self._slots_freed.wait()
+                    self._called.clear()
+                    await self._called.wait()
         except TimeoutError:
             _log.warning("stopped with %d in flight, to be taken over as their leases end", self._held)
             unfinished = list(self._sending)
