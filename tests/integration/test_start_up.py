@@ -157,7 +157,8 @@ def test_a_port_that_is_taken(site: Site) -> None:
         port = taken.getsockname()[1]
         refuses(
             site.run("serve", "--port", str(port)),
-            said=f"hymical: cannot listen on 127.0.0.1 port {port}: address already in use\n",
+            said=f"hymical: cannot listen on 127.0.0.1 port {port}: address already in use;"
+            " --host and --port choose another\n",
             code=1,
         )
 

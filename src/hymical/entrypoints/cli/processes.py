@@ -49,7 +49,7 @@ def serve(host: str, port: int) -> None:
         # Python adds the address in words of its own, except where the name is what it cannot find
         named = error.errno is None or isinstance(error, socket.gaierror)
         reason = error.strerror or str(error) if named else os.strerror(error.errno or 0)
-        fail(f"cannot listen on {host} port {port}: {reason.lower()}")
+        fail(f"cannot listen on {host} port {port}: {reason.lower()}; --host and --port choose another")
     shown = f"[{host}]" if ":" in host else host
     print(f"Hymical API on http://{shown}:{listener.getsockname()[1]}", flush=True)
     run_or_fail(answer(settings, listener))
