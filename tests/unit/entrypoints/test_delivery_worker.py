@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from hymical.application.deliveries import ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
-from hymical.domain.deliveries import Delivery, DeliveryState, Reason
+from hymical.domain.deliveries import Delivered, Delivery, DeliveryState, Reason
 from hymical.domain.destinations import Trouble, TroublePolicy
 from hymical.domain.errors import StorageUnavailable
 from hymical.domain.ids import DeliveryId, DestinationId, SubmissionId
@@ -311,10 +311,10 @@ async def test_what_was_not_accepted_makes_no_room_before_it_is_settled() -> Non
         await site.queue.has_settled(4)
 
 
-async def test_what_is_answered_together_makes_room_for_one_claim() -> None:
+async def test_what_is_answered_together_makes_room_for_one_claim_and_its_settlement_for_none() -> None:
     site = Site()
     owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
-    site.sender.hold(owed[:3])
+    site.sender.hold(owed)
     site.queue.writing.clear()
 
     async with site.working():
@@ -323,8 +323,11 @@ async def test_what_is_answered_together_makes_room_for_one_claim() -> None:
             site.sender.let_go([one])
             await asyncio.sleep(0)
         await site.sender.has_begun(6)
-        assert len(site.queue.claims) == 2
         site.queue.writing.set()
+        await site.queue.has_settled(3)
+        await turns()
+        assert len(site.queue.claims) == 2
+        site.sender.let_go(owed)
         await site.queue.has_settled(6)
 
 
@@ -377,6 +380,27 @@ async def test_room_that_could_not_be_had_is_had_though_its_settlement_was_writt
         await site.queue.has_settled(2)
 
     assert await site.states(owed) == {DeliveryState.DELIVERED}
+
+
+async def test_room_that_another_left_while_a_settlement_was_written_stayed_empty() -> None:
+    site = Site()
+    destination = await site.world.destination(max_in_flight=2)
+    await site.world.owes(1, destination)
+    (another_s,) = (await site.world.queue.claim(limit=1, lease=LEASE)).deliveries
+    owed = await site.world.owes(4, destination)
+    site.sender.hold(owed)
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.sender.has_begun(1)
+        site.sender.let_go(owed[:1])
+        await site.sender.has_begun(2)
+        await site.world.queue.settle([Settled(claimed=another_s, settlement=Delivered(), attempt=None)])
+        assert not (await site.world.queue.claim(limit=1, lease=LEASE)).deliveries
+        site.queue.writing.set()
+        await site.sender.has_begun(3)
+        site.sender.let_go(owed)
+        await site.queue.has_settled(4)
 
 
 async def test_a_slot_whose_room_was_taken_is_free_for_others_once_it_is_settled() -> None:

@@ -10,8 +10,10 @@ from datetime import timedelta
 
 from hymical.application.deliveries import Claim, ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
 from hymical.domain.deliveries import Delivered
+from hymical.domain.destinations import Destination
 from hymical.domain.errors import StorageUnavailable
 from hymical.domain.ids import DestinationId, LeaseToken
+from hymical.domain.leases import Lease
 from hymical.entrypoints.worker.patience import Patience
 from hymical.entrypoints.worker.settling import Settling
 from hymical.ports.deliveries import ClaimedDelivery, Settled, Verdict
@@ -69,11 +71,14 @@ class DeliveryWorker:
         )
         self._held = 0
         self._sending: set[asyncio.Task[None]] = set()
-        # accepted and not settled yet, and those among them whose room was asked for
+        # accepted and not settled yet; all others that are held take up a place at their destination
         self._accepted: dict[LeaseToken, ClaimedDelivery] = {}
-        self._asked_for: set[LeaseToken] = set()
-        self._called = asyncio.Event()
+        self._places_taken = Counter[DestinationId]()
+        # since the last claim began: whether the bell rang, and where something was accepted or settled
+        self._rung = True
+        self._changed: dict[DestinationId, Destination] = {}
         self._more = False
+        self._woken = asyncio.Event()
         self._turn = _SHORTEST_TURN
 
     @property
@@ -83,23 +88,26 @@ class DeliveryWorker:
     def stop(self) -> None:
         """Claims nothing more; `run` returns once what is in flight has ended, or `Pace.drain` has passed."""
         self._patience.end()
-        self._called.set()
+        self._woken.set()
 
     async def run(self) -> None:
         async with self._wakeups.deliveries() as bell, self._settling.open(), self._listening(bell):
             while not self._patience.is_over():
-                self._called.clear()
-                if not self._is_full():
+                if self._held < self._pace.concurrency and (self._more or self._may_find_some()):
                     self._more = await self._claim_and_start()
-                if self._is_full() or not self._more:
-                    await self._called.wait()
-                    # one claim for those that are answered together
-                    for _ in range(_TURNS_TO_GATHER):
-                        await asyncio.sleep(0)
+                    continue
+                self._woken.clear()
+                await self._woken.wait()
+                # one claim for those that are answered together
+                for _ in range(_TURNS_TO_GATHER):
+                    await asyncio.sleep(0)
             await self._drain()
 
-    def _is_full(self) -> bool:
-        return self._held >= self._pace.concurrency
+    def _may_find_some(self) -> bool:
+        """Where this worker fills every place by itself there is none for it, whatever was settled."""
+        return self._rung or any(
+            self._places_taken[one.id] < one.max_in_flight for one in self._changed.values()
+        )
 
     @asynccontextmanager
     async def _listening(self, bell: Bell) -> AsyncIterator[None]:
@@ -113,7 +121,8 @@ class DeliveryWorker:
     async def _listen(self, bell: Bell) -> None:
         while True:
             await bell.wait(self._pace.poll.total_seconds())
-            self._called.set()
+            self._rung = True
+            self._woken.set()
 
     async def _claim_and_start(self) -> bool:
         """Whether more may be due than there was room for."""
@@ -130,6 +139,8 @@ class DeliveryWorker:
             return True
         self._turn = _SHORTEST_TURN
         self._held += len(claim.to_send) + len(claim.given_up)
+        self._places_taken.update(one.destination.id for one in claim.to_send)
+        self._places_taken.update(one.claimed.destination.id for one in claim.given_up)
         self._settling.add(claim.given_up)
         for claimed in claim.to_send:
             task = asyncio.create_task(self._deliver(claimed, claim.claimed_at))
@@ -138,46 +149,36 @@ class DeliveryWorker:
         return claim.more
 
     async def _claim(self) -> Claim:
-        accepted = self._accepted_of_each()
-        new = [one for one in accepted if one.lease.token not in self._asked_for]
-        self._asked_for.update(one.lease.token for one in new)
-        taken = Counter[DestinationId]()
-        try:
-            claim = await self._claim_due(
-                min(self._pace.batch_size, self._pace.concurrency - self._held),
-                [one.lease for one in accepted],
-            )
-            taken.update(one.destination.id for one in claim.to_send)
-            taken.update(one.claimed.destination.id for one in claim.given_up)
-            return claim
-        finally:
-            for one in new:
-                if taken[one.destination.id]:
-                    taken[one.destination.id] -= 1
-                else:
-                    # its room was not to be had, or nothing was due: its settlement makes it
-                    self._asked_for.discard(one.lease.token)
-                    if one.lease.token not in self._accepted:
-                        self._called.set()
+        self._rung, self._changed = False, {}
+        return await self._claim_due(
+            min(self._pace.batch_size, self._pace.concurrency - self._held), self._accepted_of_each()
+        )
 
-    def _accepted_of_each(self) -> Sequence[ClaimedDelivery]:
+    def _accepted_of_each(self) -> Sequence[Lease]:
         """No more of a destination than it may have in flight: a crash sends again what is not settled."""
         number = Counter[DestinationId]()
         accepted = []
         for one in self._accepted.values():
             number[one.destination.id] += 1
             if number[one.destination.id] <= one.destination.max_in_flight:
-                accepted.append(one)
+                accepted.append(one.lease)
         return accepted
 
     async def _deliver(self, claimed: ClaimedDelivery, claimed_at: float) -> None:
         ended = await self._send(claimed, claimed_at)
         # where more is to be had elsewhere, nothing waits for room
         if isinstance(ended.settlement, Delivered) and not self._more:
-            # first, so that the claim is under way while the settlement is made up
             self._accepted[claimed.lease.token] = claimed
-            self._called.set()
+            self._leave_place(claimed.destination)
+            # first, so that the claim is under way while the settlement is made up
+            self._woken.set()
         self._settling.add([ended])
+
+    def _leave_place(self, destination: Destination) -> None:
+        self._places_taken[destination.id] -= 1
+        if not self._places_taken[destination.id]:
+            del self._places_taken[destination.id]
+        self._changed[destination.id] = destination
 
     def _judged(self, one: Settled, verdict: Verdict) -> None:
         if verdict is Verdict.OVERTAKEN:
@@ -188,21 +189,21 @@ class DeliveryWorker:
             )
 
     def _written(self, finished: Sequence[Settled]) -> None:
-        if self._is_full() or self._patience.is_over():
-            self._called.set()
         self._held -= len(finished)
         for one in finished:
-            self._accepted.pop(one.lease.token, None)
-            if one.lease.token not in self._asked_for:
-                self._called.set()
-            self._asked_for.discard(one.lease.token)
+            destination = one.claimed.destination
+            if self._accepted.pop(one.lease.token, None) is None:
+                self._leave_place(destination)
+            # others may have found it full until now
+            self._changed[destination.id] = destination
+        self._woken.set()
 
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self._pace.drain.total_seconds()):
                 while self._held:
-                    self._called.clear()
-                    await self._called.wait()
+                    self._woken.clear()
+                    await self._woken.wait()
         except TimeoutError:
             _log.warning("stopped with %d in flight, to be taken over as their leases end", self._held)
             unfinished = list(self._sending)
