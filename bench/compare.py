@@ -60,7 +60,9 @@ def _checked_out(revision: str) -> Iterator[Path]:
 
 
 def _git(*arguments: str) -> None:
-    subprocess.run(["git", "-C", str(_HERE), *arguments], check=True, capture_output=True)  # noqa: S607
+    done = subprocess.run(["git", "-C", str(_HERE), *arguments], check=False, capture_output=True, text=True)  # noqa: S607
+    if done.returncode:
+        sys.exit(f"git {arguments[0]}: {done.stderr.strip()}")
 
 
 def _measured(source: Path, *, full: bool) -> dict[_Key, float]:
@@ -77,7 +79,8 @@ def _measured(source: Path, *, full: bool) -> dict[_Key, float]:
     return {
         (
             one["group"],
-            f"{one['name']} ({one['limit']['name']})" if one["limit"] else one["name"],
+            # a line that stands beside several limits is measured anew for none of them
+            f"{one['name']} [beside {one['limit']['name']}]" if one["limit"] else one["name"],
             one["unit"],
         ): one["median"]
         for one in figures

@@ -1,6 +1,7 @@
 """Plots and a table of runs, for the documentation: `python -m bench.plots build/bench.json docs/performance`.
 
-Several files, of runs of some groups each, make one table; the machine and the revision are those of the first.
+Several files, of runs of some groups each, make one table: a later file's groups take the place of an earlier one's.
+Each revision is named; the machine is that of the first.
 """
 
 import json
@@ -21,7 +22,7 @@ _COMMENT = re.compile("<!--.*?-->", re.DOTALL)
 
 def main(said: Sequence[Path], folder: Path) -> None:
     runs = [json.loads(one.read_text(encoding="utf-8")) for one in said]
-    run = runs[0] | {"figures": [figure for one in runs for figure in one["figures"]]}
+    run = merged(runs)
     folder.mkdir(parents=True, exist_ok=True)
     for name, plot in _PLOTS.items():
         found = [one for one in run["figures"] if one["group"] == name]
@@ -29,6 +30,18 @@ def main(said: Sequence[Path], folder: Path) -> None:
             drawn = _COMMENT.sub("", plot(found).render(is_unicode=True))
             (folder / f"{name}.svg").write_text(f"{drawn}\n", encoding="utf-8")
     (folder / "table.md").write_text(table(run), encoding="utf-8")
+
+
+def merged(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One run of all their groups, each as the last of them measured it."""
+    latest = {figure["group"]: one for one in runs for figure in one["figures"]}
+    used = [one for one in runs if any(one is run for run in latest.values())]
+    return runs[0] | {
+        "figures": [
+            figure for group, one in latest.items() for figure in one["figures"] if figure["group"] == group
+        ],
+        "revision": ", ".join(dict.fromkeys(one["revision"] for one in used)),
+    }
 
 
 def table(run: dict[str, Any]) -> str:
@@ -174,6 +187,10 @@ _CONFIG = pygal.Config(
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:  # noqa: PLR2004
+        sys.exit(
+            "usage: python -m bench.plots FILE... FOLDER, as in: bench.plots build/bench.json docs/performance"
+        )
     *files, into = map(Path, sys.argv[1:])
     if missing := [str(file) for file in files if not file.is_file()]:
         sys.exit(f"there is no {' and no '.join(missing)}: `make bench` writes build/bench.json")

@@ -1,7 +1,10 @@
 """What the benchmark makes of what it measured."""
 
+from typing import Any
+
 from bench.compare import verdict
 from bench.figures import Figure, Limit, Target, machine, table
+from bench.plots import merged
 
 
 def a_figure(*rounds: float, limit: tuple[float, ...] = (), target: Target | None = None) -> Figure:
@@ -44,3 +47,14 @@ def test_a_revision_is_better_only_where_no_round_of_one_reaches_into_the_other(
     assert verdict(before, [130, 125, 140, 150, 121], higher_is_better=False) == "worse"
     assert verdict(before, [130, 125, 140, 150, 119], higher_is_better=True) == ""
     assert verdict(before[:2], [130, 140], higher_is_better=True) == ""
+
+
+def test_a_group_that_was_run_again_takes_the_place_of_the_earlier_one_and_both_revisions_are_named() -> None:
+    def run(revision: str, **groups: int) -> dict[str, Any]:
+        figures = [{"group": group, "median": median} for group, median in groups.items()]
+        return {"revision": revision, "figures": figures}
+
+    both = merged([run("a", intake=1, jobs=2), run("b", jobs=3)])
+    assert both["figures"] == [{"group": "intake", "median": 1}, {"group": "jobs", "median": 3}]
+    assert both["revision"] == "a, b"
+    assert merged([run("a", jobs=2), run("b", jobs=3)])["revision"] == "b"

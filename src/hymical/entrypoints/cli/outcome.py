@@ -106,9 +106,13 @@ def sentence(error: HymicalError) -> str:
     match error:
         case SchemaMismatch(is_newer=True):
             return unknown_migration(error)
+        case SchemaMismatch(found=None, expected=expected):
+            return f"the database is not migrated but this build expects {expected}; run `hymical migrate`"
         case SchemaMismatch(found=found, expected=expected):
-            at = f"at migration {found}" if found else "not migrated"
-            return f"the database is {at} but this build expects {expected}; run `hymical migrate`"
+            return (
+                f"the database is at migration {found} but this build expects {expected};"
+                " stop the other processes and run `hymical migrate`"
+            )
         case StorageUnavailable(said=str(said)):
             return f"the database that FORMS_DATABASE_URL names refuses: {said}"
         case StorageUnavailable():
