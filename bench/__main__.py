@@ -8,6 +8,7 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from bench import figures
 from bench.figures import Effort, Figure
@@ -45,16 +46,17 @@ def main() -> int:
     # not above: each process that is spawned from here would load it all again
     from bench import server  # noqa: PLC0415
 
-    started, found = time.monotonic(), list[Figure]()
+    started, found, said = time.monotonic(), list[Figure](), dict[str, Any]()
     with server.running() as running:
         for name in chosen:
             began = time.monotonic()
             print(f"{name} …", file=sys.stderr, flush=True)
             found += import_module(f"bench.{name}").measure(running, effort)
             print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    said = figures.report(found, quick=given.quick, seconds=time.monotonic() - started)
-    said |= {"revision": _revision(), "postgresql": server.described()}
-    figures.write_json(said, given.json)
+            # after each group: what was measured outlives one that fails
+            said = figures.report(found, quick=given.quick, seconds=time.monotonic() - started)
+            said |= {"revision": _revision(), "postgresql": server.described()}
+            figures.write_json(said, given.json)
     machine = said["machine"]
     print(
         f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, {machine['python']}, PostgreSQL"

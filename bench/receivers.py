@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,6 +116,8 @@ async def _receive(number: int, control: Connection) -> None:
             over.set_result(None)
 
     loop.add_reader(control.fileno(), report)
+    # uvloop takes that from whatever it watches, and a long answer would end half-way
+    os.set_blocking(control.fileno(), True)
     await over
 
 
