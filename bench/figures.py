@@ -24,7 +24,7 @@ class Effort:
 
     @classmethod
     def of(cls, *, quick: bool, rounds: int | None = None) -> Self:
-        return cls(quick=quick, rounds=rounds or (1 if quick else 3))
+        return cls(quick=quick, rounds=rounds or (1 if quick else 2))
 
     def choose(self, full: _Amount, quick: _Amount) -> _Amount:
         return quick if self.quick else full

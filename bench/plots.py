@@ -47,9 +47,10 @@ def merged(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def table(run: dict[str, Any]) -> str:
     """What was measured, in Markdown, with the machine above it."""
     machine = run["machine"]
+    revisions = "revisions" if "," in run["revision"] else "revision"
     where = (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']},"
-        f" {machine['python']}, PostgreSQL {run['postgresql']['version']}; revision {run['revision']},"
+        f" {machine['python']}, PostgreSQL {run['postgresql']['version']}; {revisions} {run['revision']},"
         f" {run['finished_at'][:10]}. Medians; what is missed is in bold."
     )
     lines = [
