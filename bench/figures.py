@@ -103,6 +103,18 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
+def merged(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One run of all their groups, each as the last of them measured it."""
+    latest = {figure["group"]: one for one in runs for figure in one["figures"]}
+    used = [one for one in runs if any(one is run for run in latest.values())]
+    return runs[0] | {
+        "figures": [
+            figure for group, one in latest.items() for figure in one["figures"] if figure["group"] == group
+        ],
+        "revision": ", ".join(dict.fromkeys(one["revision"] for one in used)),
+    }
+
+
 def table(figures: Sequence[Figure]) -> str:
     heads = ("group", "what", "measured", "limit in the same run", "", "ratio", "to reach", "")
     rows = [heads, *(_cells(figure) for figure in figures)]

@@ -16,6 +16,8 @@ import pygal  # type: ignore[import-untyped]  # it ships no types
 from pygal.graph.graph import Graph  # type: ignore[import-untyped]
 from pygal.style import CleanStyle  # type: ignore[import-untyped]
 
+from bench.figures import merged
+
 _Figures = Sequence[dict[str, Any]]
 _COMMENT = re.compile("<!--.*?-->", re.DOTALL)
 
@@ -30,18 +32,6 @@ def main(said: Sequence[Path], folder: Path) -> None:
             drawn = _COMMENT.sub("", plot(found).render(is_unicode=True))
             (folder / f"{name}.svg").write_text(f"{drawn}\n", encoding="utf-8")
     (folder / "table.md").write_text(table(run), encoding="utf-8")
-
-
-def merged(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One run of all their groups, each as the last of them measured it."""
-    latest = {figure["group"]: one for one in runs for figure in one["figures"]}
-    used = [one for one in runs if any(one is run for run in latest.values())]
-    return runs[0] | {
-        "figures": [
-            figure for group, one in latest.items() for figure in one["figures"] if figure["group"] == group
-        ],
-        "revision": ", ".join(dict.fromkeys(one["revision"] for one in used)),
-    }
 
 
 def table(run: dict[str, Any]) -> str:

@@ -3,8 +3,7 @@
 from typing import Any
 
 from bench.compare import verdict
-from bench.figures import Figure, Limit, Target, machine, table
-from bench.plots import merged
+from bench.figures import Figure, Limit, Target, machine, merged, table
 
 
 def a_figure(*rounds: float, limit: tuple[float, ...] = (), target: Target | None = None) -> Figure:
