@@ -558,9 +558,9 @@ class DeliveryMachine(RuleBasedStateMachine):
         due = [one for one in self._expected.values() if one.due_at is not None and one.due_at <= self._now]
         return sorted(due, key=_by_due_time)
 
-    def _in_flight(self, lane: Lane, answered: Sequence[Lease]) -> int:
+    def _in_flight(self, lane: Lane, making_room: Sequence[Lease]) -> int:
         is_tried_out = lane.trouble is not None and lane.trouble.openings
-        makes_room = set() if is_tried_out else {lease.token for lease in answered}
+        makes_room = set() if is_tried_out else {lease.token for lease in making_room}
         return sum(
             one.token is not None
             and one.token not in makes_room
@@ -569,14 +569,14 @@ class DeliveryMachine(RuleBasedStateMachine):
             for one in self._open_of(lane)
         )
 
-    def _claimable(self, answered: Sequence[Lease] = ()) -> Mapping[DestinationId, Sequence[Expected]]:
+    def _claimable(self, making_room: Sequence[Lease] = ()) -> Mapping[DestinationId, Sequence[Expected]]:
         """What there is room for, by destination, those that waited longest first."""
         due = defaultdict[DestinationId, list[Expected]](list)
         for one in self._due():
             due[one.destination_id].append(one)
         rooms = {
             lane_id: self._lanes[lane_id].may_have(self._now)
-            - self._in_flight(self._lanes[lane_id], answered)
+            - self._in_flight(self._lanes[lane_id], making_room)
             for lane_id in due
         }
         return {lane_id: due[lane_id][:room] for lane_id, room in rooms.items() if room > 0}
@@ -616,12 +616,12 @@ class DeliveryMachine(RuleBasedStateMachine):
             expected.end(Failed(reason=reason), self._now, spends=False)
 
     def _claim(
-        self, limit: int, lease: timedelta, answered: Sequence[Lease] = ()
+        self, limit: int, lease: timedelta, making_room: Sequence[Lease] = ()
     ) -> Sequence[ClaimedDelivery]:
         """One worker's claim while nobody else claims."""
-        claimable = self._claimable(answered)
+        claimable = self._claimable(making_room)
         due = {one.destination_id for one in self._due()}
-        batch = self._await(self._world.queue.claim(limit=limit, lease=lease, answered=answered))
+        batch = self._await(self._world.queue.claim(limit=limit, lease=lease, making_room=making_room))
         taken = defaultdict[DestinationId, set[DeliveryId]](set)
         for one in batch.deliveries:
             taken[one.destination.id].add(one.delivery.id)
@@ -639,7 +639,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             }
             assert {lane_id for lane_id, _ in batch.stranded} == gone
         self._everyone_has_a_turn(claimable, taken)
-        self._taken(batch.deliveries, lease, answered)
+        self._taken(batch.deliveries, lease, making_room)
         self._strand(set(batch.stranded))
         return batch.deliveries
 
@@ -665,7 +665,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             self._withdrawn(reason, self._open_of(lane))
 
     def _taken(
-        self, claimed: Sequence[ClaimedDelivery], lease: timedelta, answered: Sequence[Lease] = ()
+        self, claimed: Sequence[ClaimedDelivery], lease: timedelta, making_room: Sequence[Lease] = ()
     ) -> None:
         given_up: list[tuple[Settled, bool]] = []
         for one in claimed:
@@ -701,7 +701,7 @@ class DeliveryMachine(RuleBasedStateMachine):
                 assert expected.lost_in_a_row == POLICY.max_lost_in_a_row
                 given_up.append((Settled(claimed=one, settlement=verdict, attempt=None), False))
         for lane in {one.destination.id: self._lanes[one.destination.id] for one in claimed}.values():
-            assert self._in_flight(lane, answered) <= lane.may_have(self._now)
+            assert self._in_flight(lane, making_room) <= lane.may_have(self._now)
             assert lane.may_have(self._now)
         if given_up:
             self._report(given_up)

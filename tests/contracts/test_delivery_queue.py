@@ -523,14 +523,14 @@ async def test_what_was_answered_makes_room_before_it_is_settled_and_only_once(w
     held = await claim(world, 10)
     answered = [one.lease for one in held[:2]]
 
-    first = await world.queue.claim(limit=10, lease=LEASE, answered=answered)
+    first = await world.queue.claim(limit=10, lease=LEASE, making_room=answered)
     assert [one.delivery.id for one in first.deliveries] == [one.id for one in owed[3:5]]
     assert not first.more
-    assert not (await world.queue.claim(limit=10, lease=LEASE, answered=answered)).deliveries
+    assert not (await world.queue.claim(limit=10, lease=LEASE, making_room=answered)).deliveries
     # they hold it as before, and to those who do not know it is full
     assert not await claim(world, 10)
     assert await settle(world, *(report(one, Delivered()) for one in held[:2])) == [Verdict.SETTLED] * 2
-    assert not (await world.queue.claim(limit=10, lease=LEASE, answered=answered)).deliveries
+    assert not (await world.queue.claim(limit=10, lease=LEASE, making_room=answered)).deliveries
 
 
 async def test_what_was_answered_makes_no_room_once_its_lease_is_another_s(world: World) -> None:
@@ -541,7 +541,7 @@ async def test_what_was_answered_makes_no_room_once_its_lease_is_another_s(world
     assert (await claim_one(world)).lost
     await world.owes(1, destination)
 
-    assert not (await world.queue.claim(limit=10, lease=LEASE, answered=[late.lease])).deliveries
+    assert not (await world.queue.claim(limit=10, lease=LEASE, making_room=[late.lease])).deliveries
 
 
 async def test_what_was_answered_makes_no_room_while_a_breaker_lets_one_try(world: World) -> None:
@@ -552,7 +552,7 @@ async def test_what_was_answered_makes_no_room_while_a_breaker_lets_one_try(worl
     await world.health.save({destination.id: opened})
     tries = await claim_one(world)
 
-    assert not (await world.queue.claim(limit=10, lease=LEASE, answered=[tries.lease])).deliveries
+    assert not (await world.queue.claim(limit=10, lease=LEASE, making_room=[tries.lease])).deliveries
 
 
 async def test_an_open_breaker_holds_deliveries_and_lets_one_at_a_time_try(world: World) -> None:

@@ -236,9 +236,9 @@ async def test_gone_disables_at_once_and_later_deliveries_fail_from_the_start(wo
     two = await claim(world, 2)
 
     await settle_finished(world)(ended(two[:1], gone, AttemptOutcome.HTTP_ERROR, 410))
-    verdicts = await settle_finished(world)(ended(two[1:], gone, AttemptOutcome.HTTP_ERROR, 410))
+    second = await settle_finished(world)(ended(two[1:], gone, AttemptOutcome.HTTP_ERROR, 410))
 
-    assert verdicts == [Verdict.WITHDRAWN]
+    assert second.verdicts == [Verdict.WITHDRAWN]
     disabled = await world.destinations.get(destination.id)
     assert disabled.state is DestinationState.DISABLED
     (owed,) = await world.owes(1, disabled)

@@ -653,7 +653,12 @@ async def claims_plans(database_url: str, floors: Floors | None = None) -> Seque
     return [
         await plan(database_url, "promote", floor=BEGINNING, ahead=timedelta(seconds=2), limit=1_000),
         await plan(
-            database_url, "claim", stretches=stretches(floors or Floors()), limit=10, lease=LEASE, answered=[]
+            database_url,
+            "claim",
+            stretches=stretches(floors or Floors()),
+            limit=10,
+            lease=LEASE,
+            making_room=[],
         ),
     ]
 

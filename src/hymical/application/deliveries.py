@@ -60,18 +60,20 @@ class Claim:
 
     `given_up` lost their worker too often to be sent, or what they would send was erased while they were replayed
     or sent again; they are to be settled as they are. `claimed_at` is the
-    monotonic time before the claim. `more` says that others may be claimable right now.
+    monotonic time before the claim. `more` says that others may be claimable right now, and `rooms` how many each
+    destination of theirs had room for.
     """
 
     to_send: Sequence[ClaimedDelivery]
     given_up: Sequence[Settled]
     claimed_at: float
     more: bool
+    rooms: Mapping[DestinationId, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimDue:
-    """Takes due deliveries to send now. `answered` are leases of what was sent and accepted, and is not settled yet.
+    """Takes due deliveries to send now. `making_room` are leases whose places it may fill.
 
     Raises:
         StorageUnavailable: nothing is held, as far as can be known.
@@ -83,10 +85,10 @@ class ClaimDue:
     clock: Clock
     ids: Ids
 
-    async def __call__(self, limit: int, answered: Sequence[Lease] = ()) -> Claim:
+    async def __call__(self, limit: int, making_room: Sequence[Lease] = ()) -> Claim:
         # read before the claim, so that the time since then is never underrated
         claimed_at = self.clock.monotonic()
-        batch = await self.queue.claim(limit=limit, lease=self.lease, answered=answered)
+        batch = await self.queue.claim(limit=limit, lease=self.lease, making_room=making_room)
         for destination_id, reason in batch.stranded:
             # the next claim finds them again; what this one holds must not be forgotten
             with contextlib.suppress(StorageUnavailable):
@@ -103,7 +105,9 @@ class ClaimDue:
                 given_up.append(Settled(claimed=one, settlement=verdict, attempt=None))
             else:
                 to_send.append(one)
-        return Claim(to_send=to_send, given_up=given_up, claimed_at=claimed_at, more=batch.more)
+        return Claim(
+            to_send=to_send, given_up=given_up, claimed_at=claimed_at, more=batch.more, rooms=batch.rooms
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +156,17 @@ class SendDelivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Settlements:
+    """What became of each that was settled, in their order; `shut` are destinations to which no more is to be sent.
+
+    Their breakers are open, or they were disabled.
+    """
+
+    verdicts: Sequence[Verdict]
+    shut: Collection[DestinationId] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SettleFinished:
     """Writes down what was sent, and what follows from it for a destination in the same transaction.
 
@@ -169,18 +184,19 @@ class SettleFinished:
     policy: TroublePolicy
     ids: Ids
 
-    async def __call__(self, finished: Sequence[Settled]) -> Sequence[Verdict]:
+    async def __call__(self, finished: Sequence[Settled]) -> Settlements:
         if not all(isinstance(one.settlement, Delivered) for one in finished):
             return await self._settle(finished)
         # nothing follows from a success, except at a destination that was in trouble
         verdicts = list((await self.queue.settle(finished, unless_troubled=True)).verdicts)
         left = [nth for nth, verdict in enumerate(verdicts) if verdict is Verdict.TROUBLED]
         if left:
-            for nth, verdict in zip(left, await self._settle([finished[nth] for nth in left]), strict=True):
+            settled = await self._settle([finished[nth] for nth in left])
+            for nth, verdict in zip(left, settled.verdicts, strict=True):
                 verdicts[nth] = verdict
-        return verdicts
+        return Settlements(verdicts=verdicts)
 
-    async def _settle(self, finished: Sequence[Settled]) -> Sequence[Verdict]:
+    async def _settle(self, finished: Sequence[Settled]) -> Settlements:
         async with self.transactions.begin():
             report = await self.queue.settle(finished)
             settled = [
@@ -189,13 +205,13 @@ class SettleFinished:
                 if verdict is Verdict.SETTLED
             ]
             news = _news(settled, report.troubled)
-            if news:
-                await self._follow_up(news, settled)
-        return report.verdicts
+            shut = await self._follow_up(news, settled) if news else ()
+        return Settlements(verdicts=report.verdicts, shut=shut)
 
     async def _follow_up(
         self, news: Mapping[DestinationId, Sequence[Settled]], settled: Sequence[Settled]
-    ) -> None:
+    ) -> Collection[DestinationId]:
+        """Which destinations are shut now."""
         known = await self.health.lock(news.keys() - {OPERATOR})
         news_for_people: list[tuple[Message, str]] = [
             (
@@ -208,6 +224,7 @@ class SettleFinished:
             and one.claimed.destination.id != OPERATOR
         ]
         left: dict[DestinationId, Trouble | None] = {}
+        shut: set[DestinationId] = set()
         for destination, trouble in known.destinations.values():
             seen = observe(
                 trouble,
@@ -217,6 +234,8 @@ class SettleFinished:
                 dice=self.ids.dice(),
             )
             left[destination.id] = seen.trouble
+            if seen.disables or (seen.trouble is not None and seen.trouble.probing):
+                shut.add(destination.id)
             news_for_people += (
                 (
                     destination_event_message(event, destination, trouble, self.ids.message(), known.now),
@@ -230,6 +249,7 @@ class SettleFinished:
                 await self.queue.withdraw_from(destination.id, Reason.DESTINATION_DISABLED)
         await self.health.save(left)
         await self._tell(news_for_people, known.now)
+        return shut
 
     def _failed(self, one: Settled, now: datetime) -> Message:
         assert isinstance(one.settlement, Failed)  # noqa: S101  chosen above

@@ -1,6 +1,6 @@
 """The queue of deliveries, its history, and the sender of webhooks."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -29,12 +29,14 @@ class ClaimedDelivery:
 class ClaimedBatch:
     """What one claim took.
 
-    `more` says that others may be claimable right now. `stranded` are destinations that were deleted or disabled
-    while a delivery to them was being stored; what waits for them is to be withdrawn.
+    `more` says that others may be claimable right now, and `rooms` how many each destination had room for before
+    these were taken. `stranded` are destinations that were deleted or disabled while a delivery to them was being
+    stored; what waits for them is to be withdrawn.
     """
 
     deliveries: Sequence[ClaimedDelivery]
     more: bool
+    rooms: Mapping[DestinationId, int]
     stranded: Sequence[tuple[DestinationId, Reason]] = ()
 
 
@@ -82,13 +84,14 @@ class DeliveryQueue(Protocol):
         """Stores messages and their deliveries, and wakes the workers once that is committed."""
         ...
 
-    async def claim(self, *, limit: int, lease: timedelta, answered: Sequence[Lease] = ()) -> ClaimedBatch:
+    async def claim(self, *, limit: int, lease: timedelta, making_room: Sequence[Lease] = ()) -> ClaimedBatch:
         """Takes up to `limit` due deliveries for the time of `lease`, shared out between their destinations.
 
         No destination ever has more in flight than its `max_in_flight`, or than one while its breaker has
-        opened and not closed; paused ones and those that are held get none. What the caller holds and knows to
-        be `answered` is no longer in flight, except at a destination whose breaker has opened. Of one
-        destination's, those come first that waited longest. Each gets a new token and the next attempt number.
+        opened and not closed; paused ones and those that are held get none. Leases of the caller's that are
+        `making_room` are not counted, except at a destination whose breaker has opened: they were accepted, or
+        the caller sends what it takes in their place only once they are. Of one destination's, those come first
+        that waited longest. Each gets a new token and the next attempt number.
         Where another's lease has ended, the lost attempt is recorded under its own number as `lease_lost` in the
         same step.
         """

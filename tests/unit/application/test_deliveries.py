@@ -101,7 +101,7 @@ async def sent(world: World, *answers: Outcome | Answer | Exception) -> Settled:
     """The one delivery that is due, claimed, sent and settled."""
     claimed = await claim_one(world)
     settled = await sending(Sender(*answers))(claimed, 7_000.0)
-    assert await settle_finished_of(world)([settled]) == [Verdict.SETTLED]
+    assert (await settle_finished_of(world)([settled])).verdicts == [Verdict.SETTLED]
     return settled
 
 
@@ -138,7 +138,7 @@ async def test_a_delivery_that_lost_its_worker_five_times_in_a_row_is_given_up_a
     assert claim.to_send == []
     assert [one.attempt for one in claim.given_up] == [None]
     assert (await world.history.get(owed.id)).state is DeliveryState.PROCESSING
-    assert await settle_finished_of(world)(claim.given_up) == [Verdict.SETTLED]
+    assert (await settle_finished_of(world)(claim.given_up)).verdicts == [Verdict.SETTLED]
     view, attempts = await ShowDelivery(history=world.history)(owed.id)
     assert (view.state, view.failure_reason) == (DeliveryState.FAILED, "worker_lost")
     assert (view.attempt_count, view.cycle_attempt_count) == (6, 0)
@@ -157,7 +157,7 @@ async def test_what_was_erased_while_it_was_replayed_is_not_sent_as_an_empty_mes
 
     claim = await claim_due_of(world)(10)
     assert not claim.to_send
-    assert await settle_finished_of(world)(claim.given_up) == [Verdict.SETTLED]
+    assert (await settle_finished_of(world)(claim.given_up)).verdicts == [Verdict.SETTLED]
 
     view = await world.history.get(owed.id)
     assert (view.state, view.failure_reason) == (DeliveryState.FAILED, Reason.SUBMISSION_DELETED)
@@ -286,7 +286,7 @@ async def test_what_was_held_past_its_lease_was_sent_although_another_might_be_s
     clock.passed = LEASE.total_seconds()
 
     settled = await sending(sender, clock)(claimed, 7_000.0)
-    assert await settle_finished_of(world)([settled]) == [Verdict.SETTLED]
+    assert (await settle_finished_of(world)([settled])).verdicts == [Verdict.SETTLED]
 
     assert sender.requests == []
     view = await world.history.get(owed.id)
@@ -331,6 +331,27 @@ async def test_an_accepted_one_is_delivered() -> None:
 
     assert (await sent(world, Accepted())).settlement == Delivered()
     assert (await world.history.get(owed.id)).state is DeliveryState.DELIVERED
+
+
+@pytest.mark.parametrize(
+    ("outcome", "number", "is_shut"),
+    [(Accepted(), 1, False), (Refused(), 4, False), (Refused(), 5, True), (Gone(), 1, True)],
+)
+async def test_a_settlement_says_which_destinations_are_shut(
+    outcome: Outcome,
+    number: int,
+    is_shut: bool,  # noqa: FBT001
+) -> None:
+    world = memory_world()
+    destination = await world.destination()
+    await world.owes(number, destination)
+
+    claimed = (await claim_due_of(world)(10)).to_send
+    ended = [await sending(Sender(outcome))(one, 7_000.0) for one in claimed]
+    settled = await settle_finished_of(world)(ended)
+
+    assert settled.verdicts == [Verdict.SETTLED] * number
+    assert set(settled.shut) == ({destination.id} if is_shut else set())
 
 
 async def test_a_receiver_that_wants_nothing_any_more_is_not_sent_anything_any_more() -> None:
@@ -400,7 +421,7 @@ async def test_a_410_of_the_address_before_does_not_disable_a_destination_that_w
     )
 
     settled = await sending(Sender(Gone()))(claimed, 7_000.0)
-    assert await settle_finished_of(world)([settled]) == [Verdict.SETTLED]
+    assert (await settle_finished_of(world)([settled])).verdicts == [Verdict.SETTLED]
 
     assert (await world.history.get(claimed.delivery.id)).failure_reason is Reason.GONE
     assert (await world.destinations.get(claimed.destination.id)).state is DestinationState.ACTIVE
@@ -455,7 +476,7 @@ async def test_whoever_was_overtaken_is_told_so() -> None:
 
     late = await settle_finished_of(world)([await sending(sender)(overtaken, 7_000.0)])
 
-    assert late == [Verdict.OVERTAKEN]
+    assert late.verdicts == [Verdict.OVERTAKEN]
     assert (await world.history.get(owed.id)).state is DeliveryState.PROCESSING
 
 

@@ -1,8 +1,10 @@
 """The loop that claims, sends and settles, with a sender that a test holds up as it likes."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -32,6 +34,7 @@ class ControlledSender:
         self.ended: list[str] = []
         self.most_in_flight = 0
         self.refused: set[DeliveryId] = set()
+        self.takes = timedelta(milliseconds=12)
         self.signal = Signal()
         self._held: dict[str, asyncio.Event] = {}
         self._in_flight = 0
@@ -55,7 +58,8 @@ class ControlledSender:
         finally:
             self._in_flight -= 1
         self.ended.append(delivery_id)
-        return an_answer(Refused(), 503) if delivery_id in self.refused else an_answer(Accepted(), 200)
+        answer = an_answer(Refused(), 503) if delivery_id in self.refused else an_answer(Accepted(), 200)
+        return replace(answer, duration=self.takes)
 
     async def has_begun(self, count: int) -> None:
         await self.signal.when(lambda: len(self.begun) >= count)
@@ -79,22 +83,27 @@ class WatchedQueue:
         self.bringing.set()
         self.unwritable: set[DeliveryId] = set()
         self.when_claimed: list[DeliveryWorker] = []
+        self.named: list[int] = []
+        self.released: list[DeliveryId] = []
+        self.releasing = asyncio.Event()
+        self.releasing.set()
         self.signal = Signal()
 
     async def owe(self, messages: Sequence[Message], deliveries: Sequence[Delivery]) -> None:
         await self._queue.owe(messages, deliveries)
 
-    async def claim(self, *, limit: int, lease: timedelta, answered: Sequence[Lease] = ()) -> ClaimedBatch:
+    async def claim(self, *, limit: int, lease: timedelta, making_room: Sequence[Lease] = ()) -> ClaimedBatch:
         self.claims.append(limit)
+        self.named.append(len(making_room))
         await self.signal.tell()
         if self.claims_away:
             self.claims_away -= 1
             raise StorageUnavailable
         if self.contended:
             self.contended -= 1
-            return ClaimedBatch(deliveries=[], more=True)
+            return ClaimedBatch(deliveries=[], more=True, rooms={})
         batch = await self._queue.claim(
-            limit=limit, lease=lease, answered=() if self.blind_to_answers else answered
+            limit=limit, lease=lease, making_room=() if self.blind_to_answers else making_room
         )
         await self.bringing.wait()
         for worker in self.when_claimed:
@@ -116,7 +125,10 @@ class WatchedQueue:
         return report
 
     async def release(self, leases: Sequence[Lease]) -> None:
+        await self.releasing.wait()
         await self._queue.release(leases)
+        self.released += [lease.delivery_id for lease in leases]
+        await self.signal.tell()
 
     async def replay(self, delivery_id: DeliveryId) -> None:
         await self._queue.replay(delivery_id)
@@ -129,6 +141,9 @@ class WatchedQueue:
 
     async def withdraw_submission(self, submission_id: SubmissionId) -> None:
         await self._queue.withdraw_submission(submission_id)
+
+    async def has_released(self, count: int) -> None:
+        await self.signal.when(lambda: len(self.released) >= count)
 
     async def has_begun_to_settle(self, times: int) -> None:
         await self.signal.when(lambda: self.settlements_begun >= times)
@@ -311,7 +326,7 @@ async def test_what_was_not_accepted_makes_no_room_before_it_is_settled() -> Non
         await site.queue.has_settled(4)
 
 
-async def test_what_is_answered_together_makes_room_for_one_claim_and_its_settlement_for_none() -> None:
+async def test_a_settlement_calls_for_no_claim_where_this_worker_fills_every_place() -> None:
     site = Site()
     owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
     site.sender.hold(owed)
@@ -319,14 +334,14 @@ async def test_what_is_answered_together_makes_room_for_one_claim_and_its_settle
 
     async with site.working():
         await site.sender.has_begun(3)
-        for one in owed[:3]:
-            site.sender.let_go([one])
-            await asyncio.sleep(0)
+        site.sender.let_go(owed[:3])
         await site.sender.has_begun(6)
+        await turns()
+        before = len(site.queue.claims)
         site.queue.writing.set()
         await site.queue.has_settled(3)
         await turns()
-        assert len(site.queue.claims) == 2
+        assert len(site.queue.claims) == before
         site.sender.let_go(owed)
         await site.queue.has_settled(6)
 
@@ -448,8 +463,242 @@ async def test_a_worker_with_more_to_be_had_claims_on_while_it_settles() -> None
     async with site.working():
         await site.queue.has_begun_to_settle(1)
         await site.sender.has_begun(6)
+        assert site.queue.named[:3] == [0, 0, 0]
         site.queue.writing.set()
         await site.queue.has_settled(6)
+
+
+# Claiming ahead
+
+
+async def claimed_ahead(site: Site, owed: Sequence[Delivery], *, most: int) -> None:
+    """Until `most` are on their way, one was delivered and `most` less one wait; no more claims are let through."""
+    site.sender.hold(owed)
+    await site.sender.has_begun(most)
+    site.sender.let_go(owed[:1])
+    await site.sender.has_begun(most + 1)
+    await site.queue.has_settled(1)
+    await turns()
+    assert len(site.sender.begun) == most + 1
+    assert await site.states(owed[1 : 2 * most]) == {DeliveryState.PROCESSING}
+    site.queue.bringing.clear()
+
+
+async def test_what_is_answered_quickly_is_followed_by_what_was_claimed_ahead() -> None:
+    site = Site()
+    owed = await site.world.owes(9, await site.world.destination(max_in_flight=3))
+
+    async with site.working():
+        await claimed_ahead(site, owed, most=3)
+        before = len(site.queue.claims)
+        site.sender.let_go(owed[1:2])
+        await site.sender.has_begun(5)
+        await site.queue.has_settled(2)
+        await turns()
+        assert len(site.queue.claims) == before
+        site.sender.let_go(owed[2:3])
+        await site.sender.has_begun(6)
+        assert site.sender.begun == [one.id for one in owed[:6]]
+        await site.queue.has_claimed(before + 1)
+        site.queue.bringing.set()
+        site.sender.let_go(owed)
+        await site.queue.has_settled(9)
+
+    assert site.sender.most_in_flight == 3
+    assert site.queue.released == []
+
+
+async def test_nothing_is_claimed_ahead_for_a_destination_that_takes_its_time() -> None:
+    site = Site()
+    site.sender.takes = timedelta(milliseconds=101)
+    owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
+    site.sender.hold(owed)
+
+    async with site.working():
+        await site.sender.has_begun(3)
+        site.sender.let_go(owed[:1])
+        await site.sender.has_begun(4)
+        await site.queue.has_settled(1)
+        await turns()
+        assert await site.states(owed[4:]) == {DeliveryState.PENDING}
+        site.sender.let_go(owed)
+        await site.queue.has_settled(6)
+
+
+async def test_nothing_is_claimed_ahead_where_nothing_was_accepted_since_the_last_claim() -> None:
+    site = Site()
+    destination = await site.world.destination(max_in_flight=2)
+    owed = await site.world.owes(3, destination)
+    site.sender.hold(owed)
+
+    async with site.working():
+        await site.sender.has_begun(2)
+        site.sender.let_go(owed[:1])
+        await site.sender.has_begun(3)
+        await site.queue.has_settled(1)
+        await turns()
+        hanging = await site.world.owes(2, destination)
+        await turns()
+        assert await site.states(hanging) == {DeliveryState.PENDING}
+        site.sender.let_go(owed)
+        await site.queue.has_settled(5)
+
+
+async def test_nothing_is_claimed_ahead_by_a_worker_with_most_of_its_slots_taken() -> None:
+    site = Site(concurrency=5)
+    owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
+    site.sender.hold(owed)
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.sender.has_begun(3)
+        site.sender.let_go(owed[:1])
+        await site.sender.has_begun(4)
+        await turns()
+        assert await site.states(owed[4:]) == {DeliveryState.PENDING}
+        site.queue.writing.set()
+        site.sender.let_go(owed)
+        await site.queue.has_settled(6)
+
+
+async def test_what_waits_holds_no_slot() -> None:
+    site = Site(concurrency=6)
+    owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
+
+    async with site.working():
+        await claimed_ahead(site, owed, most=3)
+        site.queue.bringing.set()
+        others = await site.world.owes(4, await site.world.destination())
+        site.sender.hold(others)
+        await site.sender.has_begun(7)
+        await turns()
+        assert site.sender.begun[4:] == [one.id for one in others[:3]]
+        site.sender.let_go([*owed, *others])
+        await site.queue.has_settled(10)
+
+
+async def test_a_claim_that_is_tried_again_asks_for_something_though_what_waited_took_the_slots() -> None:
+    site = Site(concurrency=4)
+    destination = await site.world.destination(max_in_flight=2)
+    owed = await site.world.owes(4, destination)
+    site.sender.hold(owed)
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.sender.has_begun(2)
+        site.sender.let_go(owed[:1])
+        await site.sender.has_begun(3)
+        site.queue.claims_away = 1
+        before = len(site.queue.claims)
+        owed = [*owed, *await site.world.owes(1, destination)]
+        await site.queue.has_claimed(before + 1)
+        site.sender.let_go(owed[1:2])
+        await site.sender.has_begun(4)
+        await site.queue.has_claimed(before + 2)
+        assert site.queue.claims[before:] == [1, 1]
+        site.queue.writing.set()
+        site.sender.let_go(owed[2:4])
+        await site.queue.has_settled(5)
+
+
+async def test_what_waits_is_not_sent_in_place_of_what_failed_before_that_is_settled() -> None:
+    site = Site()
+    owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
+    site.sender.refused = {owed[1].id}
+
+    async with site.working():
+        await claimed_ahead(site, owed, most=3)
+        site.queue.writing.clear()
+        site.sender.let_go(owed[1:2])
+        await site.queue.has_begun_to_settle(2)
+        await turns()
+        assert len(site.sender.begun) == 4
+        site.queue.writing.set()
+        await site.sender.has_begun(5)
+        site.queue.bringing.set()
+        site.sender.let_go(owed)
+        await site.queue.has_settled(6)
+
+    assert site.queue.released == []
+
+
+async def test_what_waits_is_handed_back_when_the_breaker_opens() -> None:
+    site = Site()
+    destination = await site.world.destination(max_in_flight=5)
+    owed = await site.world.owes(10, destination)
+    site.sender.refused = {one.id for one in owed[1:6]}
+
+    async with site.working():
+        await claimed_ahead(site, owed, most=5)
+        site.queue.writing.clear()
+        site.sender.let_go(owed[1:6])
+        await turns()
+        site.queue.writing.set()
+        await site.queue.has_released(4)
+
+        site.queue.bringing.set()
+
+    assert set(site.sender.begun) == {one.id for one in owed[:6]}
+    assert site.queue.released == [one.id for one in owed[6:]]
+    assert await site.states(owed[6:]) == {DeliveryState.PENDING}
+
+
+async def test_what_waits_is_handed_back_at_once_by_a_worker_that_stops() -> None:
+    site = Site()
+    owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
+
+    async with site.working() as running:
+        await claimed_ahead(site, owed, most=3)
+        site.queue.bringing.set()
+        site.queue.releasing.clear()
+        site.worker.stop()
+        await turns()
+        site.sender.let_go(owed)
+        await site.queue.has_settled(4)
+        await turns()
+        assert not running.done()
+        site.queue.releasing.set()
+
+    assert await site.states(owed[:4]) == {DeliveryState.DELIVERED}
+    assert await site.states(owed[4:]) == {DeliveryState.PENDING}
+
+
+async def test_what_has_waited_for_long_is_handed_back_instead_of_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site()
+    owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
+
+    async with site.working():
+        await claimed_ahead(site, owed, most=3)
+        now = time.monotonic()
+        monkeypatch.setattr("hymical.entrypoints.worker.lanes.time.monotonic", lambda: now + 1)
+        site.sender.let_go(owed[1:2])
+        await site.queue.has_released(2)
+        assert site.queue.released == [one.id for one in owed[4:]]
+        assert len(site.sender.begun) == 4
+        site.queue.bringing.set()
+        site.sender.let_go(owed)
+        await site.queue.has_settled(6)
+
+
+async def test_a_crash_sends_no_more_again_than_three_times_what_may_be_in_flight() -> None:
+    site = Site(concurrency=50)
+    owed = await site.world.owes(12, await site.world.destination(max_in_flight=2))
+    site.sender.hold(owed)
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.sender.has_begun(2)
+        for one in owed:
+            site.sender.let_go([one])
+            await turns()
+        assert len(site.sender.begun) == 6
+        site.queue.writing.set()
+        await site.queue.has_settled(12)
+
+    assert site.sender.most_in_flight == 2
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
 
 
 # Stopping

@@ -53,8 +53,8 @@ class MemoryDeliveryQueue:
         if any(delivery.due_at is not None for delivery in deliveries):
             self._store.ring(DELIVERIES)
 
-    async def claim(self, *, limit: int, lease: timedelta, answered: Sequence[Lease] = ()) -> ClaimedBatch:
-        now, tokens = self._clock.now(), {one.token for one in answered}
+    async def claim(self, *, limit: int, lease: timedelta, making_room: Sequence[Lease] = ()) -> ClaimedBatch:
+        now, tokens = self._clock.now(), {one.token for one in making_room}
         due = defaultdict[DestinationId, list[Delivery]](list)
         in_flight = Counter[DestinationId]()
         for delivery in self._store.rows.deliveries.values():
@@ -84,6 +84,7 @@ class MemoryDeliveryQueue:
         return ClaimedBatch(
             deliveries=[self._claim(delivery, now, lease) for delivery in chosen],
             more=len(lanes) == limit or taken.items() & share.items() != set(),
+            rooms={lane: rooms[lane] for lane in lanes},
             stranded=stranded,
         )
 

@@ -86,7 +86,7 @@ class PostgresDeliveryQueue:
         }
         await self._transactions.run("owe", parameters)
 
-    async def claim(self, *, limit: int, lease: timedelta, answered: Sequence[Lease] = ()) -> ClaimedBatch:
+    async def claim(self, *, limit: int, lease: timedelta, making_room: Sequence[Lease] = ()) -> ClaimedBatch:
         looked = self._clock.monotonic()
         await self._promote(looked)
         parameters = {
@@ -94,7 +94,7 @@ class PostgresDeliveryQueue:
             "stretches": json.dumps(self._floors.stretches(self._after, limit, looked)),
             "limit": limit,
             "lease": lease,
-            "answered": [one.token for one in answered],
+            "making_room": [one.token for one in making_room],
         }
         rows = await self._transactions.run("claim", parameters)
         lanes = {row.destination_id: row for row in rows if row.id is None}
@@ -115,6 +115,7 @@ class PostgresDeliveryQueue:
                 and (not lane.locked or number[lane.destination_id] == lane.share < lane.room)
                 for lane in lanes.values()
             ),
+            rooms={DestinationId(lane.destination_id): lane.room for lane in lanes.values() if lane.locked},
             stranded=[
                 (DestinationId(lane.destination_id), Reason(lane.stranded))
                 for lane in lanes.values()

@@ -2,18 +2,17 @@
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 from hymical.application.deliveries import Claim, ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
-from hymical.domain.deliveries import Delivered
-from hymical.domain.destinations import Destination
 from hymical.domain.errors import StorageUnavailable
 from hymical.domain.ids import DestinationId, LeaseToken
 from hymical.domain.leases import Lease
+from hymical.entrypoints.worker.lanes import Lane
 from hymical.entrypoints.worker.patience import Patience
 from hymical.entrypoints.worker.settling import Settling
 from hymical.ports.deliveries import ClaimedDelivery, Settled, Verdict
@@ -24,6 +23,7 @@ _log = logging.getLogger(__name__)
 # of the event loop
 _TURNS_TO_GATHER = 5
 _SHORTEST_TURN, _LONGEST_TURN = 0.005, 0.32
+_LONGEST_WAIT_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,8 @@ class DeliveryWorker:
 
     A slot is held from the claim until the settlement is committed, so that a crash forgets nothing that was
     not still leased. What finishes while a settlement is being written goes into the next one. What was accepted
-    makes room at its destination before it is settled: the next are claimed meanwhile (docs/decisions/0018).
+    makes room at its destination before it is settled, and where answers come quickly the next are claimed ahead
+    (`Lane`, docs/decisions/0018): what waits holds no slot, and is handed back where it cannot go on its way soon.
     """
 
     def __init__(
@@ -62,28 +63,30 @@ class DeliveryWorker:
         self._ids = ids
         self._pace = pace
         self._patience = Patience(ids)
+        self._settle = settle
         self._settling = Settling(
-            settle,
+            self._settle_finished,
             patience=self._patience,
             name=lambda one: f"delivery {one.lease.delivery_id}",
             judged=self._judged,
             written=self._written,
         )
-        self._held = 0
-        self._sending: set[asyncio.Task[None]] = set()
-        # accepted and not settled yet; all others that are held take up a place at their destination
-        self._accepted: dict[LeaseToken, ClaimedDelivery] = {}
-        self._places_taken = Counter[DestinationId]()
-        # since the last claim began: whether the bell rang, and where something was accepted or settled
+        self._slots = self._waiting = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lanes: dict[DestinationId, Lane] = {}
+        # what the last claim was told to leave out of its count
+        self._making_room: set[LeaseToken] = set()
+        # since the last claim began: whether the bell rang, and where something was accepted or settled and nothing
+        # waits
         self._rung = True
-        self._changed: dict[DestinationId, Destination] = {}
+        self._changed: set[DestinationId] = set()
         self._more = False
         self._woken = asyncio.Event()
         self._turn = _SHORTEST_TURN
 
     @property
     def in_flight(self) -> int:
-        return self._held
+        return self._slots
 
     def stop(self) -> None:
         """Claims nothing more; `run` returns once what is in flight has ended, or `Pace.drain` has passed."""
@@ -93,21 +96,16 @@ class DeliveryWorker:
     async def run(self) -> None:
         async with self._wakeups.deliveries() as bell, self._settling.open(), self._listening(bell):
             while not self._patience.is_over():
-                if self._held < self._pace.concurrency and (self._more or self._may_find_some()):
+                if self._slots < self._pace.concurrency and (self._more or self._rung or self._changed):
                     self._more = await self._claim_and_start()
                     continue
                 self._woken.clear()
                 await self._woken.wait()
-                # one claim for those that are answered together
-                for _ in range(_TURNS_TO_GATHER):
-                    await asyncio.sleep(0)
+                if self._pace.concurrency - self._slots < self._pace.batch_size:
+                    # one claim for the slots of those that end together
+                    for _ in range(_TURNS_TO_GATHER):
+                        await asyncio.sleep(0)
             await self._drain()
-
-    def _may_find_some(self) -> bool:
-        """Where this worker fills every place by itself there is none for it, whatever was settled."""
-        return self._rung or any(
-            self._places_taken[one.id] < one.max_in_flight for one in self._changed.values()
-        )
 
     @asynccontextmanager
     async def _listening(self, bell: Bell) -> AsyncIterator[None]:
@@ -138,47 +136,91 @@ class DeliveryWorker:
             self._turn = min(self._turn * 2, _LONGEST_TURN)
             return True
         self._turn = _SHORTEST_TURN
-        self._held += len(claim.to_send) + len(claim.given_up)
-        self._places_taken.update(one.destination.id for one in claim.to_send)
-        self._places_taken.update(one.claimed.destination.id for one in claim.given_up)
-        self._settling.add(claim.given_up)
-        for claimed in claim.to_send:
-            task = asyncio.create_task(self._deliver(claimed, claim.claimed_at))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+        self._take(claim)
         return claim.more
 
     async def _claim(self) -> Claim:
-        self._rung, self._changed = False, {}
+        # with most of its slots taken a worker has enough to do while it claims
+        ahead = self._changed if 2 * self._slots <= self._pace.concurrency else set()
+        self._rung, self._changed = False, set()
+        room: list[Lease] = []
+        # where more is to be had elsewhere, nothing needs room
+        for destination_id, lane in {} if self._more else self._lanes.items():
+            room += lane.making_room(ahead=destination_id in ahead)
+        self._making_room = {lease.token for lease in room}
+        # slots may have been taken since by what waited
         return await self._claim_due(
-            min(self._pace.batch_size, self._pace.concurrency - self._held), self._accepted_of_each()
+            min(self._pace.batch_size, max(1, self._pace.concurrency - self._slots)), room
         )
 
-    def _accepted_of_each(self) -> Sequence[Lease]:
-        """No more of a destination than it may have in flight: a crash sends again what is not settled."""
-        number = Counter[DestinationId]()
-        accepted = []
-        for one in self._accepted.values():
-            number[one.destination.id] += 1
-            if number[one.destination.id] <= one.destination.max_in_flight:
-                accepted.append(one.lease)
-        return accepted
+    def _take(self, claim: Claim) -> None:
+        self._slots += len(claim.given_up)
+        for one in claim.given_up:
+            self._lane(one.claimed).end(one)
+        self._settling.add(claim.given_up)
+        self._waiting += len(claim.to_send)
+        of_each = defaultdict[DestinationId, list[ClaimedDelivery]](list)
+        for claimed in claim.to_send:
+            of_each[claimed.destination.id].append(claimed)
+        for of_it in of_each.values():
+            lane = self._lane(of_it[0])
+            lane.add(
+                of_it,
+                claim.claimed_at,
+                room=claim.rooms[lane.destination.id],
+                in_place_of=self._making_room,
+            )
+            self._start(lane)
+            if lane.waiting:
+                self._changed.discard(lane.destination.id)
+
+    def _lane(self, claimed: ClaimedDelivery) -> Lane:
+        return self._lanes.setdefault(claimed.destination.id, Lane(claimed.destination))
+
+    def _start(self, lane: Lane) -> None:
+        if lane.has_waited_for(_LONGEST_WAIT_SECONDS):
+            self._hand_back_waiting(lane)
+        for claimed, claimed_at in lane.start():
+            self._waiting -= 1
+            self._slots += 1
+            self._begin(self._deliver(claimed, claimed_at))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _deliver(self, claimed: ClaimedDelivery, claimed_at: float) -> None:
         ended = await self._send(claimed, claimed_at)
-        # where more is to be had elsewhere, nothing waits for room
-        if isinstance(ended.settlement, Delivered) and not self._more:
-            self._accepted[claimed.lease.token] = claimed
-            self._leave_place(claimed.destination)
-            # first, so that the claim is under way while the settlement is made up
-            self._woken.set()
+        lane = self._lanes[claimed.destination.id]
+        if lane.end(ended):
+            if lane.waiting:
+                self._start(lane)
+            if not lane.waiting:
+                self._changed.add(claimed.destination.id)
+                if not self._more:
+                    # first, so that the claim is under way while the settlement is made up
+                    self._woken.set()
         self._settling.add([ended])
 
-    def _leave_place(self, destination: Destination) -> None:
-        self._places_taken[destination.id] -= 1
-        if not self._places_taken[destination.id]:
-            del self._places_taken[destination.id]
-        self._changed[destination.id] = destination
+    async def _settle_finished(self, finished: Sequence[Settled]) -> Sequence[Verdict]:
+        report = await self._settle(finished)
+        for destination_id in report.shut:
+            if destination_id in self._lanes:
+                self._hand_back_waiting(self._lanes[destination_id])
+        return report.verdicts
+
+    def _hand_back_waiting(self, lane: Lane) -> None:
+        unsent = lane.take_back_waiting()
+        if unsent:
+            self._begin(self._hand_back_ahead(unsent))
+
+    async def _hand_back_ahead(self, unsent: Sequence[ClaimedDelivery]) -> None:
+        try:
+            await self._hand_back(unsent)
+        finally:
+            self._waiting -= len(unsent)
+            self._woken.set()
 
     def _judged(self, one: Settled, verdict: Verdict) -> None:
         if verdict is Verdict.OVERTAKEN:
@@ -189,24 +231,31 @@ class DeliveryWorker:
             )
 
     def _written(self, finished: Sequence[Settled]) -> None:
-        self._held -= len(finished)
+        self._slots -= len(finished)
         for one in finished:
-            destination = one.claimed.destination
-            if self._accepted.pop(one.lease.token, None) is None:
-                self._leave_place(destination)
-            # others may have found it full until now
-            self._changed[destination.id] = destination
+            destination_id = one.claimed.destination.id
+            lane = self._lanes[destination_id]
+            lane.settle(one)
+            if lane.waiting:
+                self._start(lane)
+            # others may have found it full until now; where this worker fills every place there is nothing to find
+            if not lane.waiting and not lane.is_full():
+                self._changed.add(destination_id)
+            if lane.is_empty():
+                del self._lanes[destination_id]
         self._woken.set()
 
     async def _drain(self) -> None:
+        for lane in self._lanes.values():
+            self._hand_back_waiting(lane)
         try:
             async with asyncio.timeout(self._pace.drain.total_seconds()):
-                while self._held:
+                while self._slots or self._waiting:
                     self._woken.clear()
                     await self._woken.wait()
         except TimeoutError:
-            _log.warning("stopped with %d in flight, to be taken over as their leases end", self._held)
-            unfinished = list(self._sending)
+            _log.warning("stopped with %d in flight, to be taken over as their leases end", self._slots)
+            unfinished = list(self._tasks)
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)

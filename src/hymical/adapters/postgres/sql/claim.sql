@@ -1,9 +1,9 @@
 -- Steps from one destination with ready deliveries to the next, however many each has; one that takes nothing costs a step, not its
 -- backlog. Floors begin each look behind what this process has consumed and vacuum could not yet remove. OFFSET 0 keeps the steps lazy
 -- and in order: no more are taken than the limit needs. Under the advisory lock one claim at a time counts what a destination has in
--- flight, by in_flight(), which sees what was committed before the lock was had; what the caller knows to be answered is not in flight,
--- unless its destination is being tried out. Leasing and recording what others lost is the same statement, so that no two callers can
--- take the same delivery.
+-- flight, by in_flight(), which sees what was committed before the lock was had; what is making room, of the caller's own, is not
+-- counted, unless its destination is being tried out. Leasing and recording what others lost is the same statement, so that no two
+-- callers can take the same delivery.
 WITH clock AS MATERIALIZED (
     -- a claim does not wait for the disk: one that a crash of PostgreSQL forgets was never made, and its holder is fenced off
     SELECT pinned, coalesce(pinned, clock_timestamp()) AS now, set_config('synchronous_commit', 'off', TRUE)
@@ -11,7 +11,7 @@ WITH clock AS MATERIALIZED (
 ),
 -- values that can be seen would be planned for anew at each claim, which takes longer than to carry it out
 wanted AS MATERIALIZED (
-    SELECT cast(:limit AS bigint) AS number, cast(:answered AS uuid[]) AS answered
+    SELECT cast(:limit AS bigint) AS number, cast(:making_room AS uuid[]) AS making_room
 ),
 stretch AS MATERIALIZED (
     SELECT
@@ -81,7 +81,7 @@ usable AS MATERIALIZED (
             destinations.max_in_flight,
             destinations.created_at,
             CASE WHEN trouble.openings > 0 THEN 1 ELSE destinations.max_in_flight END AS capacity,
-            CASE WHEN trouble.openings > 0 THEN '{}' ELSE (SELECT answered FROM wanted) END AS answered,
+            CASE WHEN trouble.openings > 0 THEN '{}' ELSE (SELECT making_room FROM wanted) END AS making_room,
             CASE
                 WHEN destinations.deleted_at IS NOT NULL THEN 'destination_deleted'
                 WHEN destinations.state = 'disabled' THEN 'destination_disabled'
@@ -111,7 +111,7 @@ usable AS MATERIALIZED (
             END AS destination_id
         OFFSET 0
     ) AS lock
-    CROSS JOIN LATERAL in_flight(lock.destination_id, lane.since, target.answered) AS held
+    CROSS JOIN LATERAL in_flight(lock.destination_id, lane.since, target.making_room) AS held
     WHERE lock.destination_id IS NULL OR target.capacity > held.number
     LIMIT (SELECT number FROM wanted)
 ),
