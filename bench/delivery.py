@@ -7,6 +7,7 @@ from datetime import timedelta
 from ipaddress import ip_network
 from itertools import cycle, islice
 
+import psutil  # type: ignore[import-untyped]  # it ships no types
 import uvloop
 
 from bench import backlog
@@ -50,6 +51,7 @@ _SETTINGS = (
 @dataclass(slots=True)
 class _Found:
     worker: list[float] = field(default_factory=list)
+    never_idle: list[float] = field(default_factory=list)
     loop: list[float] = field(default_factory=list)
     statements: list[float] = field(default_factory=list)
 
@@ -60,17 +62,26 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
     for _ in range(effort.rounds):
         for setting in settings:
             with receivers(setting.destinations) as listening:
-                drained, statements = drain(server, listening, setting, count)
-                found[setting.name].worker.append(drained)
-                found[setting.name].statements.append(statements)
+                drained = drain(server, listening, setting, count)
+                found[setting.name].worker.append(drained.per_second)
+                found[setting.name].never_idle.append(drained.per_second / drained.busy)
+                found[setting.name].statements.append(drained.statements)
                 listening.count_anew()
                 uvloop.run(_bare_loop(listening, setting.in_flight, count))
                 found[setting.name].loop.append(listening.counted().per_second)
     return [figure for setting in settings for figure in _figures(setting, found[setting.name])]
 
 
-def drain(server: Server, listening: Receivers, setting: Setting, count: int) -> tuple[float, float]:
-    """Webhooks a second from the first arrival to the last, and statements for each."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """Webhooks a second from the first arrival to the last, statements for each, and how busy the cores were."""
+
+    per_second: float
+    statements: float
+    busy: float
+
+
+def drain(server: Server, listening: Receivers, setting: Setting, count: int) -> Drained:
     with server.database() as database, Site(database.url, worker_poll_seconds="1") as site:
         backlog.add_form(database)
         backlog.add_destinations(database, listening.urls, max_in_flight=setting.max_in_flight)
@@ -78,8 +89,15 @@ def drain(server: Server, listening: Receivers, setting: Setting, count: int) ->
         backlog.settle_down(database)
         database.count_anew()
         site.start_worker(worker_batch_size=str(setting.batch))
+        # behind the start of the worker
+        listening.have(count // 10, within=_LONGEST_DRAIN)
+        psutil.cpu_percent()
         counts = listening.have(count, within=_LONGEST_DRAIN)
-        return counts.per_second, database.counted().statements / count
+        return Drained(
+            per_second=counts.per_second,
+            busy=psutil.cpu_percent() / 100,
+            statements=database.counted().statements / count,
+        )
 
 
 async def _bare_loop(listening: Receivers, in_flight: int, count: int) -> None:
@@ -98,6 +116,13 @@ def _figures(setting: Setting, found: _Found) -> Iterator[Figure]:
         rounds=tuple(found.worker),
         limit=Limit(f"bare loop, {setting.in_flight} in flight", tuple(found.loop)),
         target=_LEAST_OF_LOOP,
+    )
+    yield Figure(
+        group="delivery",
+        name=f"{setting.name}, were no core ever idle",
+        unit="webhooks/s",
+        rounds=tuple(found.never_idle),
+        limit=Limit(f"bare loop, {setting.in_flight} in flight", tuple(found.loop)),
     )
     yield Figure(
         group="delivery",

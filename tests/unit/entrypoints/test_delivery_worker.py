@@ -1,7 +1,6 @@
 """The loop that claims, sends and settles, with a sender that a test holds up as it likes."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -85,6 +84,7 @@ class WatchedQueue:
         self.when_claimed: list[DeliveryWorker] = []
         self.named: list[int] = []
         self.released: list[DeliveryId] = []
+        self.releases_away = 0
         self.releasing = asyncio.Event()
         self.releasing.set()
         self.signal = Signal()
@@ -126,6 +126,9 @@ class WatchedQueue:
 
     async def release(self, leases: Sequence[Lease]) -> None:
         await self.releasing.wait()
+        if self.releases_away:
+            self.releases_away -= 1
+            raise StorageUnavailable
         await self._queue.release(leases)
         self.released += [lease.delivery_id for lease in leases]
         await self.signal.tell()
@@ -631,6 +634,7 @@ async def test_what_waits_is_handed_back_when_the_breaker_opens() -> None:
     async with site.working():
         await claimed_ahead(site, owed, most=5)
         site.queue.writing.clear()
+        site.queue.releases_away = 2
         site.sender.let_go(owed[1:6])
         await turns()
         site.queue.writing.set()
@@ -640,6 +644,27 @@ async def test_what_waits_is_handed_back_when_the_breaker_opens() -> None:
 
     assert set(site.sender.begun) == {one.id for one in owed[:6]}
     assert site.queue.released == [one.id for one in owed[6:]]
+    assert await site.states(owed[6:]) == {DeliveryState.PENDING}
+
+
+async def test_what_a_claim_brought_that_had_not_seen_the_breaker_open_was_sent_all_the_same() -> None:
+    site = Site(concurrency=20)
+    owed = await site.world.owes(12, await site.world.destination(max_in_flight=6))
+    site.sender.refused = {one.id for one in owed[1:6]}
+    site.sender.hold(owed)
+
+    async with site.working():
+        await site.sender.has_begun(6)
+        site.queue.bringing.clear()
+        site.sender.let_go(owed[:1])
+        await site.queue.has_claimed(2)
+        await site.queue.has_settled(1)
+        site.sender.let_go(owed[1:6])
+        await site.queue.has_settled(6)
+        site.queue.bringing.set()
+        await site.queue.has_released(6)
+
+    assert len(site.sender.begun) == 6
     assert await site.states(owed[6:]) == {DeliveryState.PENDING}
 
 
@@ -666,14 +691,12 @@ async def test_what_waits_is_handed_back_at_once_by_a_worker_that_stops() -> Non
 async def test_what_has_waited_for_long_is_handed_back_instead_of_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("hymical.entrypoints.worker.deliveries._LONGEST_WAIT_SECONDS", 0.05)
     site = Site()
     owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
 
     async with site.working():
         await claimed_ahead(site, owed, most=3)
-        now = time.monotonic()
-        monkeypatch.setattr("hymical.entrypoints.worker.lanes.time.monotonic", lambda: now + 1)
-        site.sender.let_go(owed[1:2])
         await site.queue.has_released(2)
         assert site.queue.released == [one.id for one in owed[4:]]
         assert len(site.sender.begun) == 4

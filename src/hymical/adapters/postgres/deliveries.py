@@ -94,7 +94,8 @@ class PostgresDeliveryQueue:
             "stretches": json.dumps(self._floors.stretches(self._after, limit, looked)),
             "limit": limit,
             "lease": lease,
-            "making_room": [one.token for one in making_room],
+            # as text: the driver takes six times as long for a list of them
+            "making_room": f"{{{','.join(one.token.hex for one in making_room)}}}",
         }
         rows = await self._transactions.run("claim", parameters)
         lanes = {row.destination_id: row for row in rows if row.id is None}

@@ -80,6 +80,8 @@ class DeliveryWorker:
         # waits
         self._rung = True
         self._changed: set[DestinationId] = set()
+        # and what a settlement told of meanwhile, which the claim may not have seen
+        self._shut: set[DestinationId] = set()
         self._more = False
         self._woken = asyncio.Event()
         self._turn = _SHORTEST_TURN
@@ -142,7 +144,7 @@ class DeliveryWorker:
     async def _claim(self) -> Claim:
         # with most of its slots taken a worker has enough to do while it claims
         ahead = self._changed if 2 * self._slots <= self._pace.concurrency else set()
-        self._rung, self._changed = False, set()
+        self._rung, self._changed, self._shut = False, set(), set()
         room: list[Lease] = []
         # where more is to be had elsewhere, nothing needs room
         for destination_id, lane in {} if self._more else self._lanes.items():
@@ -159,6 +161,7 @@ class DeliveryWorker:
             self._lane(one.claimed).end(one)
         self._settling.add(claim.given_up)
         self._waiting += len(claim.to_send)
+        loop = asyncio.get_running_loop()
         of_each = defaultdict[DestinationId, list[ClaimedDelivery]](list)
         for claimed in claim.to_send:
             of_each[claimed.destination.id].append(claimed)
@@ -170,16 +173,17 @@ class DeliveryWorker:
                 room=claim.rooms[lane.destination.id],
                 in_place_of=self._making_room,
             )
+            if lane.destination.id in self._shut:
+                self._hand_back_waiting(lane)
             self._start(lane)
             if lane.waiting:
                 self._changed.discard(lane.destination.id)
+                loop.call_later(_LONGEST_WAIT_SECONDS, self._hand_back_overdue, lane, claim.claimed_at)
 
     def _lane(self, claimed: ClaimedDelivery) -> Lane:
         return self._lanes.setdefault(claimed.destination.id, Lane(claimed.destination))
 
     def _start(self, lane: Lane) -> None:
-        if lane.has_waited_for(_LONGEST_WAIT_SECONDS):
-            self._hand_back_waiting(lane)
         for claimed, claimed_at in lane.start():
             self._waiting -= 1
             self._slots += 1
@@ -205,6 +209,7 @@ class DeliveryWorker:
 
     async def _settle_finished(self, finished: Sequence[Settled]) -> Sequence[Verdict]:
         report = await self._settle(finished)
+        self._shut.update(report.shut)
         for destination_id in report.shut:
             if destination_id in self._lanes:
                 self._hand_back_waiting(self._lanes[destination_id])
@@ -215,9 +220,13 @@ class DeliveryWorker:
         if unsent:
             self._begin(self._hand_back_ahead(unsent))
 
+    def _hand_back_overdue(self, lane: Lane, claimed_at: float) -> None:
+        if lane.waiting and lane.waiting[0][1] <= claimed_at:
+            self._hand_back_waiting(lane)
+
     async def _hand_back_ahead(self, unsent: Sequence[ClaimedDelivery]) -> None:
         try:
-            await self._hand_back(unsent)
+            await self._patience.persistently(lambda: self._release(unsent), "hand back")
         finally:
             self._waiting -= len(unsent)
             self._woken.set()

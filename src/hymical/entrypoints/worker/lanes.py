@@ -1,6 +1,5 @@
 """What a worker holds for each destination: on its way, accepted and not settled, and claimed ahead."""
 
-import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
@@ -30,7 +29,6 @@ class Lane:
         self._failed: set[LeaseToken] = set()
         self._accepted: dict[LeaseToken, Lease] = {}
         self._is_quick = False
-        self._waiting_since = 0.0
 
     @property
     def places_taken(self) -> int:
@@ -65,11 +63,8 @@ class Lane:
     ) -> None:
         """Takes what a claim brought that found so much room, and left `in_place_of` out of its count."""
         self.destination = claimed[0].destination
-        # what failed may have been settled before the claim counted, and is not known to be
-        counted = sum(token not in in_place_of for token in self._under_way) + len(self.waiting)
-        self._places = counted + room
-        if not self.waiting:
-            self._waiting_since = time.monotonic()
+        # what failed or waits is left out: it may have been settled or withdrawn before the claim counted
+        self._places = room + sum(token not in in_place_of for token in self._under_way)
         self.waiting.extend((one, claimed_at) for one in claimed)
 
     def start(self) -> Iterator[tuple[ClaimedDelivery, float]]:
@@ -93,9 +88,6 @@ class Lane:
     def settle(self, settled: Settled) -> None:
         self._accepted.pop(settled.lease.token, None)
         self._failed.discard(settled.lease.token)
-
-    def has_waited_for(self, seconds: float) -> bool:
-        return bool(self.waiting) and time.monotonic() - self._waiting_since > seconds
 
     def take_back_waiting(self) -> Sequence[ClaimedDelivery]:
         unsent = [claimed for claimed, _ in self.waiting]
