@@ -7,14 +7,13 @@ from datetime import timedelta
 from ipaddress import ip_network
 from itertools import cycle, islice
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
 import uvloop
 
 from bench import backlog
 from bench.figures import Effort, Figure, Limit, Target
 from bench.receivers import Receivers, receivers
 from bench.senders import send_all
-from bench.server import Server
+from bench.server import Server, cpu_seconds
 from hymical.adapters.http.aiohttp_sender import AiohttpWebhookSender
 from hymical.adapters.http.egress import Egress
 from tests.site import Site
@@ -64,7 +63,7 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
             with receivers(setting.destinations) as listening:
                 drained = drain(server, listening, setting, count)
                 found[setting.name].worker.append(drained.per_second)
-                found[setting.name].never_idle.append(drained.per_second / drained.busy)
+                found[setting.name].never_idle.append(drained.per_second_of_cpu)
                 found[setting.name].statements.append(drained.statements)
                 listening.count_anew()
                 uvloop.run(_bare_loop(listening, setting.in_flight, count))
@@ -74,11 +73,11 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """Webhooks a second from the first arrival to the last, statements for each, and how busy the cores were."""
+    """Webhooks a second from the first arrival to the last, those of a second of the worker's CPU, and statements."""
 
     per_second: float
+    per_second_of_cpu: float
     statements: float
-    busy: float
 
 
 def drain(server: Server, listening: Receivers, setting: Setting, count: int) -> Drained:
@@ -88,14 +87,13 @@ def drain(server: Server, listening: Receivers, setting: Setting, count: int) ->
         backlog.add_due(database, count)
         backlog.settle_down(database)
         database.count_anew()
-        site.start_worker(worker_batch_size=str(setting.batch))
+        worker = site.start_worker(worker_batch_size=str(setting.batch))
         # behind the start of the worker
-        listening.have(count // 10, within=_LONGEST_DRAIN)
-        psutil.cpu_percent()
+        before, used = listening.have(count // 10, within=_LONGEST_DRAIN), cpu_seconds(worker.pid)
         counts = listening.have(count, within=_LONGEST_DRAIN)
         return Drained(
             per_second=counts.per_second,
-            busy=psutil.cpu_percent() / 100,
+            per_second_of_cpu=(counts.requests - before.requests) / (cpu_seconds(worker.pid) - used),
             statements=database.counted().statements / count,
         )
 
@@ -119,7 +117,7 @@ def _figures(setting: Setting, found: _Found) -> Iterator[Figure]:
     )
     yield Figure(
         group="delivery",
-        name=f"{setting.name}, were no core ever idle",
+        name=f"{setting.name}, were the worker never idle",
         unit="webhooks/s",
         rounds=tuple(found.never_idle),
         limit=Limit(f"bare loop, {setting.in_flight} in flight", tuple(found.loop)),

@@ -680,6 +680,19 @@ async def test_a_claim_reads_no_more_however_long_the_history_is(world: World, d
         assert later.touched <= earlier.touched + _A_LEVEL_HIGHER
 
 
+async def test_what_is_in_flight_was_counted_from_the_index_of_what_comes_due_later(
+    database_url: str,
+) -> None:
+    """Two indexes of one condition: by its statistics of a moment PostgreSQL took the one that is not bounded."""
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        found = await connection.execute(
+            "SELECT pg_get_expr(indpred, indrelid), array_agg(cast(indexrelid AS regclass)) FROM pg_index"
+            " WHERE indrelid IN (cast('deliveries' AS regclass), cast('jobs' AS regclass)) AND indpred IS NOT NULL"
+            " GROUP BY 1 HAVING count(*) > 1"
+        )
+        assert await found.fetchall() == []
+
+
 async def test_a_claim_never_reads_the_backlog_of_a_destination_that_takes_nothing(
     world: World, database_url: str
 ) -> None:

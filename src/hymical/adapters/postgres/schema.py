@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from alembic.config import Config
 
-REVISION = "0004"
+REVISION = "0005"
 """The migration that this build runs on; a test holds it to the newest one."""
 
 # any constant, the same in every build: two that migrate at once take turns

@@ -161,12 +161,13 @@ deliveries = Table(
     Index("deliveries_ready", "destination_id", "due_at", "id", postgresql_where=text("ready")),
     # what comes due later: retries, and the ends of leases
     Index("deliveries_later", "due_at", "id", postgresql_where=text("due_at IS NOT NULL AND NOT ready")),
-    # what a destination has in flight, the oldest lease first; what waits for a retry has none
+    # what a destination has in flight, the oldest lease first. Its condition must not be that of the index above:
+    # either would do for the other's queries, and which is taken would depend on statistics
     Index(
-        "deliveries_unready",
+        "deliveries_leased",
         "destination_id",
         "lease_since",
-        postgresql_where=text("due_at IS NOT NULL AND NOT ready"),
+        postgresql_where=text("lease_since IS NOT NULL AND NOT ready"),
     ),
     Index("deliveries_destination_id", "destination_id", "id"),
     # the few that people look for, and replay, among the many

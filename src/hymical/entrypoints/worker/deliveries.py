@@ -181,7 +181,10 @@ class DeliveryWorker:
                 loop.call_later(_LONGEST_WAIT_SECONDS, self._hand_back_overdue, lane, claim.claimed_at)
 
     def _lane(self, claimed: ClaimedDelivery) -> Lane:
-        return self._lanes.setdefault(claimed.destination.id, Lane(claimed.destination))
+        lane = self._lanes.get(claimed.destination.id)
+        if lane is None:
+            lane = self._lanes[claimed.destination.id] = Lane(claimed.destination)
+        return lane
 
     def _start(self, lane: Lane) -> None:
         for claimed, claimed_at in lane.start():
