@@ -39,10 +39,10 @@ class Pace:
 class DeliveryWorker:
     """Claims what it has free slots for, sends concurrently, and settles whatever has finished.
 
-    A slot is held from the claim until the settlement is committed, so that a crash forgets nothing that was
-    not still leased. What finishes while a settlement is being written goes into the next one. What was accepted
-    makes room at its destination before it is settled, and where answers come quickly the next are claimed ahead
-    (`Lane`, docs/decisions/0018): what waits holds no slot, and is handed back where it cannot go on its way soon.
+    A slot is held from the beginning of a request until its settlement is committed, so that a crash forgets nothing
+    that was not still leased. What finishes while a settlement is being written goes into the next one. What was
+    accepted makes room at its destination before it is settled, and where answers come quickly the next are claimed
+    ahead (`Lane`, docs/decisions/0018): what waits holds no slot, and is handed back if it cannot go on its way soon.
     """
 
     def __init__(
