@@ -82,7 +82,6 @@ class WatchedQueue:
         self.bringing.set()
         self.unwritable: set[DeliveryId] = set()
         self.when_claimed: list[DeliveryWorker] = []
-        self.named: list[int] = []
         self.released: list[DeliveryId] = []
         self.releases_away = 0
         self.releasing = asyncio.Event()
@@ -94,7 +93,6 @@ class WatchedQueue:
 
     async def claim(self, *, limit: int, lease: timedelta, making_room: Sequence[Lease] = ()) -> ClaimedBatch:
         self.claims.append(limit)
-        self.named.append(len(making_room))
         await self.signal.tell()
         if self.claims_away:
             self.claims_away -= 1
@@ -466,7 +464,6 @@ async def test_a_worker_with_more_to_be_had_claims_on_while_it_settles() -> None
     async with site.working():
         await site.queue.has_begun_to_settle(1)
         await site.sender.has_begun(6)
-        assert site.queue.named[:3] == [0, 0, 0]
         site.queue.writing.set()
         await site.queue.has_settled(6)
 
@@ -666,6 +663,8 @@ async def test_what_a_claim_brought_that_had_not_seen_the_breaker_open_was_sent_
 
     assert len(site.sender.begun) == 6
     assert await site.states(owed[6:]) == {DeliveryState.PENDING}
+    # nor is anything kept of a destination of which nothing is held
+    assert site.worker._lanes == {}  # noqa: SLF001
 
 
 async def test_what_waits_is_handed_back_at_once_by_a_worker_that_stops() -> None:

@@ -176,6 +176,8 @@ class DeliveryWorker:
             if lane.destination.id in self._shut:
                 self._hand_back_waiting(lane)
             self._start(lane)
+            if lane.is_empty():
+                del self._lanes[lane.destination.id]
             if lane.waiting:
                 self._changed.discard(lane.destination.id)
                 loop.call_later(_LONGEST_WAIT_SECONDS, self._hand_back_overdue, lane, claim.claimed_at)
