@@ -1,7 +1,6 @@
 """Races on the queue in PostgreSQL, with transactions held open, and the plan of its hot query."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from hymical.adapters.fernet.cipher import FernetCipher
 from hymical.adapters.postgres.deliveries import PostgresDeliveryQueue
 from hymical.adapters.postgres.floors import BEGINNING, FULL_LOOK_EVERY, Floors
 from hymical.adapters.postgres.pool import ConnectionPool
-from hymical.adapters.postgres.statements import statement
+from hymical.adapters.postgres.statements import as_json, statement
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.application.destinations import SetOperator
 from hymical.domain.deliveries import Delivered, DeliveryState, Failed, Later, Reason
@@ -664,7 +663,7 @@ async def claims_plans(database_url: str, floors: Floors | None = None) -> Seque
 
 
 def stretches(floors: Floors) -> str:
-    return json.dumps(floors.stretches("", 10, START.timestamp()))
+    return as_json(floors.stretches("", 10, START.timestamp()))
 
 
 async def test_a_claim_reads_no_more_however_long_the_history_is(world: World, database_url: str) -> None:

@@ -57,6 +57,24 @@ class Receivers:
         await self._signal.when(lambda: self.requests.total() >= requests)
 
 
+class Slots:
+    """What one worker has on its way to all receivers, and whether that was ever more than it may have."""
+
+    def __init__(self, receivers: Receivers, number: int) -> None:
+        self._receivers = receivers
+        self._number = number
+        self._taken = 0
+        self.were_enough = True
+
+    async def send(self, request: WebhookRequest) -> Answer:
+        self._taken += 1
+        self.were_enough = self.were_enough and self._taken <= self._number
+        try:
+            return await self._receivers.send(request)
+        finally:
+            self._taken -= 1
+
+
 class SlowQueue:
     """Takes a while before and after each call, and so shows old answers to whoever waits for them."""
 
@@ -90,11 +108,13 @@ class SlowQueue:
         return getattr(self._queue, name)
 
 
-def a_worker(world: World, receivers: Receivers, dice: random.Random) -> DeliveryWorker:
+def a_worker(world: World, receivers: Receivers, dice: random.Random) -> tuple[DeliveryWorker, Slots]:
     queue, ids = SlowQueue(world, dice), SteadyIds()
-    return DeliveryWorker(
+    concurrency = dice.choice((4, 10, 100))
+    slots = Slots(receivers, concurrency)
+    worker = DeliveryWorker(
         claim_due=ClaimDue(queue=queue, policy=POLICY, lease=LEASE, clock=world.clock, ids=ids),  # type: ignore[arg-type]
-        send=SendDelivery(sender=receivers, policy=POLICY, clock=world.clock, ids=ids),
+        send=SendDelivery(sender=slots, policy=POLICY, clock=world.clock, ids=ids),
         settle=SettleFinished(
             queue=queue,  # type: ignore[arg-type]
             health=world.health,
@@ -109,10 +129,11 @@ def a_worker(world: World, receivers: Receivers, dice: random.Random) -> Deliver
         pace=Pace(
             poll=timedelta(seconds=0.05),
             batch_size=dice.choice((1, 3, 10)),
-            concurrency=dice.choice((4, 10, 100)),
+            concurrency=concurrency,
             drain=timedelta(seconds=_LONGEST),
         ),
     )
+    return worker, slots
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -128,20 +149,21 @@ async def test_workers_together_send_no_more_at_one_time_than_may_be_and_leave_n
         for delivery in await world.owes(_OWED, await world.destination(url, max_in_flight=number))
     ]
     workers = [a_worker(world, receivers, dice) for _ in range(dice.choice((1, 2, 3)))]
-    running = [asyncio.create_task(worker.run()) for worker in workers]
+    running = [asyncio.create_task(worker.run()) for worker, _ in workers]
 
     async with asyncio.timeout(_LONGEST):
         # one stops in the middle, and hands back what it holds ahead
         await receivers.have_had(len(owed) // 2)
-        workers[0].stop()
+        workers[0][0].stop()
         workers.append(a_worker(world, receivers, dice))
-        running.append(asyncio.create_task(workers[-1].run()))
+        running.append(asyncio.create_task(workers[-1][0].run()))
         await receivers.have_had(len(owed))
-        for worker in workers:
+        for worker, _ in workers:
             worker.stop()
         await asyncio.gather(*running)
 
     assert all(receivers.most[url] <= number for url, number in most.items())
+    assert all(slots.were_enough for _, slots in workers)
     assert set(receivers.requests.values()) == {1}
     states = Counter([(await world.history.get(one.id)).state for one in owed])
     assert states == Counter(

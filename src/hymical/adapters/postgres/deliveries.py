@@ -12,7 +12,7 @@ from sqlalchemy import DateTime, Row, bindparam, case, func, literal, select
 from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.floors import BEGINNING, FULL_LOOK_EVERY, UNSETTLED, Floors, keep
 from hymical.adapters.postgres.rows import DestinationRows
-from hymical.adapters.postgres.statements import in_plain_text
+from hymical.adapters.postgres.statements import as_json, in_plain_text
 from hymical.adapters.postgres.tables import (
     attempts,
     deliveries,
@@ -55,6 +55,7 @@ from hymical.ports.secrets import SecretCipher
 
 _PROMOTED_AT_MOST = 1_000
 _SLACK_SECONDS = 0.001
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class PostgresDeliveryQueue:
@@ -91,7 +92,7 @@ class PostgresDeliveryQueue:
         await self._promote(looked)
         parameters = {
             "now": self._clock.pinned(),
-            "stretches": json.dumps(self._floors.stretches(self._after, limit, looked)),
+            "stretches": as_json(self._floors.stretches(self._after, limit, looked)),
             "limit": limit,
             "lease": lease,
             # as text: the driver takes six times as long for a list of them
@@ -163,10 +164,9 @@ class PostgresDeliveryQueue:
     async def settle(self, settled: Sequence[Settled], *, unless_troubled: bool = False) -> SettleReport:
         # in one order everywhere, so that two batches that share a delivery do not wait for each other
         ordered = sorted(settled, key=lambda one: one.lease.delivery_id)
-        batch = [_reported(nth, one) for nth, one in enumerate(ordered)]
         parameters = {
             "now": self._clock.pinned(),
-            "batch": json.dumps(batch, ensure_ascii=False),
+            "batch": as_json([_reported(nth, one) for nth, one in enumerate(ordered)]),
             "unless_troubled": unless_troubled,
         }
         rows = await self._transactions.run("settle", parameters)
@@ -380,12 +380,12 @@ def _claimed(row: Any, destination: Destination) -> ClaimedDelivery:  # noqa: AN
 
 
 def _reported(nth: int, one: Settled) -> dict[str, object]:
-    settlement, attempt = one.settlement, one.attempt
+    lease, settlement, attempt = one.lease, one.settlement, one.attempt
     report: dict[str, object] = {
         "nth": nth,
-        "id": one.lease.delivery_id,
-        "token": str(one.lease.token),
-        "number": one.lease.number,
+        "id": lease.delivery_id,
+        "token": lease.token,
+        "number": lease.number,
         "state": _state_after(settlement),
         "spends": int(spends_allowance(settlement)),
     }
@@ -395,7 +395,7 @@ def _reported(nth: int, one: Settled) -> dict[str, object]:
         report["failure_reason"] = settlement.reason
     if attempt is not None:
         report |= {
-            "started_at": attempt.started_at.isoformat(),
+            "started_at": attempt.started_at,
             "duration_ms": _milliseconds(attempt.duration),
             "outcome": attempt.outcome,
             "response_status": attempt.response_status,
@@ -418,7 +418,7 @@ def _state_after(settlement: Settlement) -> DeliveryState:
 
 
 def _milliseconds(duration: timedelta | None) -> int | None:
-    return None if duration is None else round(duration / timedelta(milliseconds=1))
+    return None if duration is None else round(duration / _MILLISECOND)
 
 
 def _view(row: Row[*tuple[object, ...]]) -> DeliveryView:

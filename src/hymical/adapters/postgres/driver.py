@@ -9,7 +9,7 @@ import psycopg
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
-from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
@@ -77,7 +77,7 @@ class Connection(psycopg.AsyncConnection[Any]):
                 self._statements[name] = None
             transformer = Transformer(self)
             values = transformer.dump_sequence(parameters, [PyFormat.TEXT] * len(parameters))
-            self.pgconn.send_query_prepared(name, values)
+            self.pgconn.send_query_prepared(name, values, result_format=Format.BINARY)
             result = await self._outcome()
             if result.status != ExecStatus.TUPLES_OK:
                 return []

@@ -45,7 +45,9 @@ class Floors:
     def __init__(self) -> None:
         self._of: dict[str, Floor] = {}
 
-    def stretches(self, after: str, limit: int, looked: float) -> Sequence[Mapping[str, str | None]]:
+    def stretches(
+        self, after: str, limit: int, looked: float
+    ) -> Sequence[Mapping[str, str | datetime | None]]:
         """The way once around all destinations, from behind `after` to itself.
 
         Each stretch is a destination, with its floor where one is known, and those between it and the next one.
@@ -90,14 +92,14 @@ def _way(start: str, known: Sequence[str], end: str) -> list[tuple[str | None, s
 
 def _stretch(
     name: str | None, behind: str, before: str, floor: Floor | None, looked: float
-) -> Mapping[str, str | None]:
+) -> Mapping[str, str | datetime | None]:
     in_full = floor is None or looked - floor.looked >= FULL_LOOK_EVERY
     return {
         "destination_id": name,
-        "due_at": "-infinity" if floor is None or in_full else floor.due_at.isoformat(),
+        "due_at": "-infinity" if floor is None or in_full else floor.due_at,
         "id": "" if floor is None or in_full else floor.id,
         # what is in flight cannot lie behind it, unless the clock goes back while nobody looks
-        "since": floor.since.isoformat() if floor and looked - floor.noted < FULL_LOOK_EVERY else "-infinity",
+        "since": floor.since if floor and looked - floor.noted < FULL_LOOK_EVERY else "-infinity",
         "behind": behind,
         "before": before,
     }

@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 from sqlalchemy import (
     ColumnElement,
     Row,
@@ -24,6 +23,7 @@ from sqlalchemy import (
 
 from hymical.adapters.postgres.errors import translated
 from hymical.adapters.postgres.rows import DestinationRows
+from hymical.adapters.postgres.statements import as_json
 from hymical.adapters.postgres.tables import forms, submissions
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.errors import (
@@ -272,7 +272,7 @@ def _received(arrivals: Sequence[Arrival]) -> dict[str, str]:
             "id": submission.id,
             "form_id": submission.form_id,
             "received_at": submission.received_at,
-            "fields": msgspec.json.encode(dict(submission.fields)).decode(),
+            "fields": as_json(dict(submission.fields)),
             "is_spam": submission.is_spam,
             "fingerprint": submission.fingerprint.hex(),
             "idempotency_key": submission.idempotency_key,
@@ -296,7 +296,7 @@ def _received(arrivals: Sequence[Arrival]) -> dict[str, str]:
             }
             for delivery in arrival.deliveries
         ]
-    return {"posts": msgspec.json.encode(posts).decode(), "owed": msgspec.json.encode(owed).decode()}
+    return {"posts": as_json(posts), "owed": as_json(owed)}
 
 
 def _form(row: Row[*tuple[object, ...]]) -> Form:

@@ -6,12 +6,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-import msgspec
 from sqlalchemy import Row, select
 from sqlalchemy.dialects.postgresql import insert
 
 from hymical.adapters.postgres.errors import translated
-from hymical.adapters.postgres.statements import in_plain_text
+from hymical.adapters.postgres.statements import as_json, in_plain_text
 from hymical.adapters.postgres.tables import job_events, jobs, paused_queues
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.errors import (
@@ -373,7 +372,7 @@ def _kind(job: NewJob) -> tuple[str, str, int, int]:
 
 
 def _list(values: Sequence[object] | None) -> str | None:
-    return None if values is None else msgspec.json.encode(values).decode()
+    return None if values is None else as_json(values)
 
 
 def _written(value: Json | None) -> str | None:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
+from hymical.adapters.postgres.statements import as_json
 from hymical.adapters.postgres.transactions import PostgresTransactions
 from hymical.domain.limits import Standing, standing
 from hymical.ports.clock import Clock
@@ -43,9 +42,9 @@ class PostgresRateLimiter:
             )
         parameters = {
             "now": self._clock.pinned(),
-            "sources": _json([_bucket(one) | {"asked": turns[one.key]} for one in distinct]),
-            "forms": _json([_bucket(one) | {"place": form_places[one.key]} for one in distinct_forms]),
-            "posts": _json(posts),
+            "sources": as_json([_bucket(one) | {"asked": turns[one.key]} for one in distinct]),
+            "forms": as_json([_bucket(one) | {"place": form_places[one.key]} for one in distinct_forms]),
+            "posts": as_json(posts),
             "forgotten_after": _FORGOTTEN_AFTER,
         }
         spent = {
@@ -96,7 +95,3 @@ def _bucket(bucket: Bucket) -> dict[str, Any]:
         "step": bucket.limit.interval // _MICROSECOND,
         "requests": bucket.limit.requests,
     }
-
-
-def _json(records: Sequence[Mapping[str, Any]]) -> str:
-    return msgspec.json.encode(records).decode()

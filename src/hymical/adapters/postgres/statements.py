@@ -5,6 +5,7 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 
+import msgspec
 from sqlalchemy import BindParameter, TextClause, literal, text
 
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
@@ -25,6 +26,11 @@ def driver_statement(name: str) -> tuple[bytes, tuple[str, ...]]:
         lambda found: f"${names.setdefault(found[1], len(names) + 1)}", _COMMENT.sub("", _text_of(name))
     )
     return plain.encode(), tuple(names)
+
+
+def as_json(value: object) -> str:
+    """For a parameter that a statement reads as JSON: the driver's own lists take several times as long."""
+    return msgspec.json.encode(value).decode()
 
 
 def in_plain_text(state: StrEnum) -> BindParameter[str]:

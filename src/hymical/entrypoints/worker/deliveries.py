@@ -142,8 +142,8 @@ class DeliveryWorker:
         return claim.more
 
     async def _claim(self) -> Claim:
-        # with most of its slots taken a worker has enough to do while it claims
-        ahead = self._changed if 2 * self._slots <= self._pace.concurrency else set()
+        # with most of its slots taken, or enough that waits for them, a worker has enough to do while it claims
+        ahead = self._changed if 2 * (self._slots + self._waiting) <= self._pace.concurrency else set()
         self._rung, self._changed, self._shut = False, set(), set()
         room: list[Lease] = []
         # where more is to be had elsewhere, nothing needs room
@@ -178,8 +178,9 @@ class DeliveryWorker:
             self._start(lane)
             if lane.is_empty():
                 del self._lanes[lane.destination.id]
-            if lane.waiting:
+            if not lane.is_short():
                 self._changed.discard(lane.destination.id)
+            if lane.waiting:
                 loop.call_later(_LONGEST_WAIT_SECONDS, self._hand_back_overdue, lane, claim.claimed_at)
 
     def _lane(self, claimed: ClaimedDelivery) -> Lane:
@@ -205,7 +206,7 @@ class DeliveryWorker:
         if lane.end(ended):
             if lane.waiting:
                 self._start(lane)
-            if not lane.waiting:
+            if lane.is_short():
                 self._changed.add(claimed.destination.id)
                 if not self._more:
                     # first, so that the claim is under way while the settlement is made up
@@ -253,7 +254,7 @@ class DeliveryWorker:
             if lane.waiting:
                 self._start(lane)
             # others may have found it full until now; where this worker fills every place there is nothing to find
-            if not lane.waiting and not lane.is_full():
+            if lane.is_short() and not lane.is_full():
                 self._changed.add(destination_id)
             if lane.is_empty():
                 del self._lanes[destination_id]

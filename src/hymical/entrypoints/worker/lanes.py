@@ -10,7 +10,10 @@ from hymical.domain.ids import LeaseToken
 from hymical.domain.leases import Lease
 from hymical.ports.deliveries import ClaimedDelivery, Settled
 
-_QUICK = timedelta(milliseconds=100)
+_QUICK = timedelta(milliseconds=50)
+# as multiples of what a destination may have in flight
+_ENOUGH_WAITING = 2
+_MOST_UNSETTLED = 4
 
 
 class Lane:
@@ -38,19 +41,23 @@ class Lane:
         """Whether this worker fills every place of the destination by itself."""
         return self.places_taken >= self.destination.max_in_flight
 
+    def is_short(self) -> bool:
+        """Whether more is to be claimed: to have enough at hand for as long as claims and settlements may take."""
+        return len(self.waiting) <= _ENOUGH_WAITING * self.destination.max_in_flight
+
     def is_empty(self) -> bool:
         return not (self.waiting or self._under_way or self._failed or self._accepted)
 
     def making_room(self, *, ahead: bool) -> Sequence[Lease]:
-        """Whose places the next claim may fill: of what was accepted, and `ahead` also of what is on its way.
+        """Whose places the next claim may fill: of what was accepted, and `ahead` also of what is not yet.
 
-        Of the accepted they are no more than the destination may have in flight: a crash sends them again. What has
-        failed makes no room before it is settled. Nothing is claimed ahead for a destination that takes its time:
-        it would gain nothing by it.
+        What has failed makes no room before it is settled. Nothing is claimed ahead for a destination that takes its
+        time: it would gain nothing by it.
         """
-        room = list(self._accepted.values())[: self.destination.max_in_flight]
+        room = list(self._accepted.values())
         if ahead and self._is_quick:
             room += self._under_way.values()
+            room += (claimed.lease for claimed, _ in self.waiting)
         return room
 
     def add(
@@ -68,8 +75,12 @@ class Lane:
         self.waiting.extend((one, claimed_at) for one in claimed)
 
     def start(self) -> Iterator[tuple[ClaimedDelivery, float]]:
-        """Those of the waiting for which there are places, on their way from now on."""
-        while self.waiting and self.places_taken < self._places:
+        """Those of the waiting for which there are places, on their way from now on.
+
+        A crash sends again what is not settled: where settlements stand still, so does this.
+        """
+        most = _MOST_UNSETTLED * self.destination.max_in_flight - len(self._accepted)
+        while self.waiting and self.places_taken < min(self._places, most):
             claimed, claimed_at = self.waiting.popleft()
             self._under_way[claimed.lease.token] = claimed.lease
             yield claimed, claimed_at
