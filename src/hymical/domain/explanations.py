@@ -45,7 +45,8 @@ def explain(situation: Situation) -> str:
             return _waiting(situation)
         case DeliveryState.PROCESSING:
             return (
-                f"Attempt {situation.attempt_count} is on its way; if its worker is lost, another takes over."
+                f"Attempt {situation.attempt_count} is on its way, or about to be;"
+                " if its worker is lost, another takes over as the lease ends."
             )
         case DeliveryState.DELIVERED:
             return "The receiver has it; nothing more happens."
@@ -63,7 +64,7 @@ def _waiting(situation: Situation) -> str:
     if held_until is not None:
         return f"Its destination keeps failing and is left alone until {rfc3339(held_until)}; then one at a time."
     if situation.next_attempt_at is None or situation.last_error is None:
-        return "It waits for a worker with a free slot."
+        return "It waits for a free slot, of a worker and of its destination."
     return f"The last attempt failed ({situation.last_error}); the next is at {rfc3339(situation.next_attempt_at)}."
 
 

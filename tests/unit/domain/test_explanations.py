@@ -27,7 +27,7 @@ HELD = START + timedelta(minutes=5)
 @pytest.mark.parametrize(
     ("situation", "sentence"),
     [
-        (WAITING, "It waits for a worker with a free slot."),
+        (WAITING, "It waits for a free slot, of a worker and of its destination."),
         (
             replace(WAITING, attempt_count=1, last_error=ERROR),
             "The last attempt failed (HTTP 503); the next is at 2026-11-29T12:00:00.000000Z.",
@@ -42,7 +42,7 @@ HELD = START + timedelta(minutes=5)
         ),
         (
             replace(WAITING, state=DeliveryState.PROCESSING, attempt_count=3, next_attempt_at=None),
-            "Attempt 3 is on its way; if its worker is lost, another takes over.",
+            "Attempt 3 is on its way, or about to be; if its worker is lost, another takes over as the lease ends.",
         ),
         (
             replace(WAITING, state=DeliveryState.DELIVERED, next_attempt_at=None),

@@ -617,6 +617,37 @@ async def test_what_waits_holds_no_slot() -> None:
         await site.queue.has_settled(10)
 
 
+async def test_a_claim_that_found_more_room_than_before_began_more_than_the_worker_had_slots_for() -> None:
+    site = Site(concurrency=10)
+    owed = await site.world.owes(60, await site.world.destination("https://a.example/", max_in_flight=10))
+    site.sender.hold(owed)
+    others = await site.world.queue.claim(limit=9, lease=LEASE)
+
+    async with site.working():
+        await site.sender.has_begun(1)
+        for nth, one in enumerate(owed[9:15], 1):
+            # one place is left, and each settlement brings one more to wait for it
+            site.queue.writing.clear()
+            site.sender.let_go([one])
+            await site.sender.has_begun(nth + 1)
+            await turns()
+            site.queue.writing.set()
+            await site.queue.has_settled(nth)
+            await turns()
+        await site.world.queue.settle(
+            [Settled(claimed=one, settlement=Delivered(), attempt=None) for one in others.deliveries]
+        )
+        for number in range(8):
+            elsewhere = await site.world.owes(5, await site.world.destination(f"https://b{number}.example/"))
+            site.sender.hold(elsewhere)
+            owed = [*owed, *elsewhere]
+        await site.sender.has_begun(16)
+        await turns()
+        assert site.sender.most_in_flight == 10
+        site.sender.let_go(owed)
+        await site.queue.has_settled(91)
+
+
 async def test_a_claim_that_is_tried_again_asks_for_something_though_what_waited_took_the_slots() -> None:
     site = Site(concurrency=4)
     destination = await site.world.destination(max_in_flight=2)

@@ -71,7 +71,9 @@ class Lane:
         """Takes what a claim brought that found so much room, and left `in_place_of` out of its count."""
         self.destination = claimed[0].destination
         # what failed or waits is left out: it may have been settled or withdrawn before the claim counted
-        self._places = room + sum(token not in in_place_of for token in self._under_way)
+        found = room + sum(token not in in_place_of for token in self._under_way)
+        # no more than it brought are begun by a claim: for so many its worker had slots
+        self._places = min(found, max(self._places, self.places_taken + len(claimed)))
         self.waiting.extend((one, claimed_at) for one in claimed)
 
     def start(self) -> Iterator[tuple[ClaimedDelivery, float]]:
