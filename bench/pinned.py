@@ -66,7 +66,7 @@ def measure(server: Server, effort: Effort) -> list[Figure]:
 
 
 def _load(database: Database, due: int) -> None:
-    backlog.clear(database)
+    backlog.add_form(database)
     backlog.add_destinations(database, ["http://127.0.0.1:9/"], max_in_flight=100)
     backlog.add_due(database, due)
     backlog.settle_down(database)
