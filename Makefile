@@ -20,7 +20,7 @@ test: $(READY)
 chaos: $(READY)
 	$(BIN)/python -m bench.chaos $(ARGS)
 
-# what is measured beside its limits, about 45 minutes; ONLY="intake delivery" for a part, ARGS="--rounds 1" for less
+# what is measured beside its limits, about 40 minutes; ONLY="intake delivery" for a part, ARGS="--rounds 1" for less
 bench: $(READY)
 	$(BIN)/python -m bench $(ARGS)
 
