@@ -18,6 +18,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from types import TracebackType
 from typing import Self, TypeVar, assert_never
 
@@ -157,6 +158,7 @@ class Arrival:
     answered: int | None = None
     took: float = 0.0
     """Seconds until the answer was written."""
+    came_at: float = field(default_factory=time.monotonic)
 
     @property
     def accepted(self) -> bool:
@@ -528,6 +530,7 @@ class _Run:
         self._plan = Plan.of(seed, seconds, len(self._targets))
         self._posts = Posts(secret_mark=f"private-{secrets.token_hex(8)}")
         self._faults = Counter[str]()
+        self._crashes: list[tuple[float, float]] = []
         self._moods = Counter[str]()
         # a process that starts while the database is away says so and ends, as it should
         self._database_stays = asyncio.Lock()
@@ -628,7 +631,9 @@ class _Run:
                 done = True
             case Fault.DATABASE_CRASHED:
                 async with self._database_stays:
+                    began = time.monotonic()
                     await asyncio.to_thread(self._server.restart, "immediate")
+                    self._crashes.append((began, time.monotonic()))
                 done = True
             case Fault.API_KILLED:
                 done = await self._kill_api(client)
@@ -710,7 +715,7 @@ class _Run:
                 *self._posts.answered_oddly,
                 *lost_submissions(self._posts, self._targets, stored),
                 *wrong_deliveries(arrivals, stored),
-                *wrong_arrivals(arrivals, stored),
+                *wrong_arrivals(arrivals, stored, self._crashes),
                 *wrong_processes(self._children.all),
                 *told_secrets(
                     self._posts.secret_mark,
@@ -783,12 +788,19 @@ def _wrong_history(attempts: Mapping[str, StoredAttempt], accepted: AbstractSet[
             yield f"no lost lease explains that attempt {number} did not end it"
 
 
-def wrong_arrivals(arrivals: Sequence[Arrival], stored: Stored) -> Iterator[str]:
-    """Every webhook verified, has the bytes that were stored, and a number of its own that the history has."""
+def wrong_arrivals(
+    arrivals: Sequence[Arrival], stored: Stored, crashes: Sequence[tuple[float, float]]
+) -> Iterator[str]:
+    """Every webhook verified, has the bytes that were stored, and a number of its own that the history has.
+
+    A crash of PostgreSQL may forget a claim, as claim.sql says: its number is given again after it, and only then.
+    """
     deliveries = {delivery.id: delivery for delivery in stored.deliveries}
     for (delivery_id, attempt), seen in _by_number(arrivals).items():
-        if len(seen) > 1:
-            yield f"{delivery_id}: {len(seen)} requests had the number {attempt}"
+        came_at = sorted(arrival.came_at for arrival in seen)
+        for earlier, later in pairwise(came_at):
+            if not any(earlier < up_again and down < later for down, up_again in crashes):
+                yield f"{delivery_id}: {len(seen)} requests had the number {attempt}"
         if attempt not in stored.attempts.get(delivery_id, {}):
             yield f"{delivery_id}: a request had the number {attempt}, which is not in the history"
     for arrival in arrivals:
