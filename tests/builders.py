@@ -144,7 +144,7 @@ def a_job(*, retry_count: int = 0, max_retries: int = 3, lost_in_a_row: int = 0)
         retry_count=retry_count,
         max_retries=new.max_retries,
         lost_in_a_row=lost_in_a_row,
-        lease=JobLease(job_id=new.id, token=LeaseToken(uuid4())),
+        lease=JobLease(job_id=new.id, token=LeaseToken(str(uuid4()))),
     )
 
 

@@ -79,7 +79,7 @@ async def run_job(
         lost_in_a_row=0,
         answers={key: Answer(text=text, by="test", at=now) for key, text in (answers or {}).items()},
         checkpoint=checkpoint,
-        lease=JobLease(job_id=job_id, token=LeaseToken(uuid4())),
+        lease=JobLease(job_id=job_id, token=LeaseToken(str(uuid4()))),
     )
     context = RecordingContext(job=job, now=now, checkpoint=checkpoint)
     ending = await handler.run(context, dependencies)

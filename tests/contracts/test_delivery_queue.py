@@ -302,7 +302,7 @@ async def test_a_report_is_not_counted_twice(world: World) -> None:
 async def test_a_token_that_was_never_given_ends_nothing(world: World) -> None:
     await world.owes()
     claimed = await claim_one(world)
-    forged = replace(claimed, lease=replace(claimed.lease, token=LeaseToken(uuid4())))
+    forged = replace(claimed, lease=replace(claimed.lease, token=LeaseToken(str(uuid4()))))
 
     assert await settle(world, Settled(claimed=forged, settlement=Delivered(), attempt=None)) == [
         Verdict.OVERTAKEN
@@ -405,7 +405,7 @@ async def test_those_of_destinations_in_trouble_are_left_alone_where_that_is_ask
     claimed = sorted(await claim(world, 10), key=lambda one: one.destination.id == troubled.id)
     failing = Trouble(failing_since=world.clock.now(), failures_in_a_row=1)
     await world.health.save({troubled.id: failing})
-    overtaken = replace(claimed[1], lease=replace(claimed[1].lease, token=LeaseToken(uuid4())))
+    overtaken = replace(claimed[1], lease=replace(claimed[1].lease, token=LeaseToken(str(uuid4()))))
     batch = [report(one, Delivered()) for one in (claimed[0], overtaken, claimed[2])]
 
     report_ = await world.queue.settle(batch, unless_troubled=True)

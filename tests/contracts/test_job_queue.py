@@ -614,7 +614,7 @@ async def test_many_are_settled_in_one_step_each_in_its_own_way(world: World) ->
     await enqueued(world, *(a_new_job() for _ in range(6)))
     done, failed, later, paused, cancelled, unknown = await claim(world)
     await world.jobs.cancel(cancelled.id)
-    unknown = replace(unknown, lease=replace(unknown.lease, token=LeaseToken(uuid4())))
+    unknown = replace(unknown, lease=replace(unknown.lease, token=LeaseToken(str(uuid4()))))
     settled = [
         SettledJob(lease=paused.lease, settlement=Paused(question=a_question()), event=an_event(paused)),
         SettledJob(lease=cancelled.lease, settlement=Completed()),

@@ -1,7 +1,6 @@
 """Identifiers: text with a prefix that names the kind, in an order that follows time."""
 
 from typing import NewType
-from uuid import UUID
 
 FormId = NewType("FormId", str)
 SubmissionId = NewType("SubmissionId", str)
@@ -15,4 +14,4 @@ JobId = NewType("JobId", str)
 OPERATOR = DestinationId("dst_operator")
 """The destination of the operator's events."""
 
-LeaseToken = NewType("LeaseToken", UUID)
+LeaseToken = NewType("LeaseToken", str)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -60,7 +59,7 @@ SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 DAY = timedelta(hours=24)
 NO_JITTER = 0.5
-ONE, TWO = LeaseToken(UUID(int=1)), LeaseToken(UUID(int=2))
+ONE, TWO = LeaseToken("1"), LeaseToken("2")
 OPEN = (DeliveryState.PENDING, DeliveryState.PROCESSING)
 
 

@@ -280,16 +280,23 @@ async def test_there_is_never_more_in_flight_than_may_be() -> None:
     assert await site.states(owed) == {DeliveryState.DELIVERED}
 
 
-async def test_a_slot_is_held_until_its_settlement_is_written() -> None:
-    site = Site(concurrency=1)
-    owed = await site.world.owes(2)
-    site.queue.settlements_away = 1
+async def test_a_slot_is_free_once_its_request_is_answered_and_no_more_than_twice_the_slots_go_unsettled() -> (
+    None
+):
+    site = Site(concurrency=2, batch_size=2)
+    owed = await site.world.owes(7)
+    site.queue.writing.clear()
 
     async with site.working():
-        await site.sender.has_begun(1)
-        await site.sender.has_begun(2)
-        assert site.queue.settled == [owed[0].id]
-        await site.queue.has_settled(2)
+        await site.sender.has_begun(4)
+        await turns()
+        assert len(site.sender.begun) == 4
+        assert site.worker.in_flight == 4
+        site.queue.writing.set()
+        await site.queue.has_settled(7)
+
+    assert site.sender.most_in_flight <= 2
+    assert await site.states(owed) == {DeliveryState.DELIVERED}
 
 
 async def test_what_was_accepted_makes_room_before_it_is_settled() -> None:
@@ -417,7 +424,7 @@ async def test_room_that_another_left_while_a_settlement_was_written_stayed_empt
         await site.queue.has_settled(4)
 
 
-async def test_a_slot_whose_room_was_taken_is_free_for_others_once_it_is_settled() -> None:
+async def test_a_slot_whose_room_was_taken_is_free_for_others_before_it_is_settled() -> None:
     site = Site(concurrency=2)
     taken, slow = await site.world.owes(2, await site.world.destination(max_in_flight=1))
     site.sender.hold([slow])
@@ -426,10 +433,9 @@ async def test_a_slot_whose_room_was_taken_is_free_for_others_once_it_is_settled
     async with site.working():
         await site.sender.has_begun(2)
         (other,) = await site.world.owes(1, await site.world.destination())
-        await turns()
-        assert site.sender.begun == [taken.id, slow.id]
-        site.queue.writing.set()
         await site.sender.has_begun(3)
+        assert site.queue.settled == []
+        site.queue.writing.set()
         site.sender.let_go([slow])
 
     assert await site.states([taken, slow, other]) == {DeliveryState.DELIVERED}
@@ -648,28 +654,63 @@ async def test_a_claim_that_found_more_room_than_before_began_more_than_the_work
         await site.queue.has_settled(91)
 
 
-async def test_a_claim_that_is_tried_again_asks_for_something_though_what_waited_took_the_slots() -> None:
-    site = Site(concurrency=4)
-    destination = await site.world.destination(max_in_flight=2)
-    owed = await site.world.owes(4, destination)
-    site.sender.hold(owed)
-    site.queue.writing.clear()
+async def test_what_waits_for_a_slot_has_the_first_that_is_free() -> None:
+    site = Site(concurrency=6)
+    owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
+    site.sender.refused = {owed[1].id}
 
     async with site.working():
-        await site.sender.has_begun(2)
-        site.sender.let_go(owed[:1])
-        await site.sender.has_begun(3)
+        await claimed_ahead(site, owed, most=3)
+        site.queue.writing.clear()
+        site.sender.let_go(owed[1:2])
+        await site.queue.has_begun_to_settle(2)
+        # what failed has left its slot, and keeps its place until it is settled
+        others = await site.world.owes(5, await site.world.destination())
+        site.sender.hold(others)
+        site.queue.bringing.set()
+        await site.sender.has_begun(8)
+        site.queue.writing.set()
+        await site.queue.has_settled(2)
+        await turns()
+        assert len(site.sender.begun) == 8
+        site.sender.let_go(others[:1])
+        await site.sender.has_begun(9)
+        assert site.sender.begun[8] == owed[4].id
+        site.sender.let_go([*owed, *others])
+        await site.queue.has_settled(11)
+
+    assert site.sender.most_in_flight == 6
+
+
+async def test_a_claim_that_is_tried_again_asks_for_something_though_what_waited_took_the_last_slot() -> None:
+    site = Site(concurrency=6)
+    owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
+    site.sender.refused = {owed[1].id}
+    elsewhere = await site.world.destination()
+
+    async with site.working():
+        await claimed_ahead(site, owed, most=3)
+        site.queue.writing.clear()
+        site.sender.let_go(owed[1:2])
+        await site.queue.has_begun_to_settle(2)
+        others = await site.world.owes(3, elsewhere)
+        site.sender.hold(others)
+        site.queue.bringing.set()
+        await site.sender.has_begun(7)
+        await turns()
         site.queue.claims_away = 1
         before = len(site.queue.claims)
-        owed = [*owed, *await site.world.owes(1, destination)]
+        (last,) = await site.world.owes(1, elsewhere)
         await site.queue.has_claimed(before + 1)
-        site.sender.let_go(owed[1:2])
-        await site.sender.has_begun(4)
+        site.queue.writing.set()
+        await site.sender.has_begun(8)
         await site.queue.has_claimed(before + 2)
         assert site.queue.claims[before:] == [1, 1]
-        site.queue.writing.set()
-        site.sender.let_go(owed[2:4])
-        await site.queue.has_settled(5)
+        site.sender.let_go([*owed, *others])
+        await site.queue.has_settled(10)
+
+    assert site.sender.most_in_flight == 6
+    assert await site.states([last]) == {DeliveryState.DELIVERED}
 
 
 async def test_what_waits_is_not_sent_in_place_of_what_failed_before_that_is_settled() -> None:

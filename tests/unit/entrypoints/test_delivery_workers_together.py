@@ -32,6 +32,7 @@ class Receivers:
 
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice
+        self._refuses = dice.choice((0.05, 0.3))
         self.requests = Counter[str]()
         self.most = Counter[str]()
         self.accepted = Counter[str]()
@@ -44,11 +45,11 @@ class Receivers:
         self._in_flight[request.url] += 1
         self.most[request.url] = max(self.most[request.url], self._in_flight[request.url])
         await self._signal.tell()
-        for _ in range(self._dice.choice((0, 1, 3, 40))):
+        for _ in range(self._dice.choice((0, 1, 3, 40, 200))):
             await asyncio.sleep(0)
         self._in_flight[request.url] -= 1
         took = timedelta(milliseconds=self._dice.choice((1, 50, 200)))
-        if self._dice.random() < 0.05:
+        if self._dice.random() < self._refuses:
             return replace(an_answer(Refused(), 503), duration=took)
         self.accepted[delivery_id] += 1
         return replace(an_answer(Accepted(), 200), duration=took)
@@ -58,17 +59,18 @@ class Receivers:
 
 
 class Slots:
-    """What one worker has on its way to all receivers, and whether that was ever more than it may have."""
+    """What one worker has on its way to all receivers, or holds besides, and whether that was ever too much."""
 
     def __init__(self, receivers: Receivers, number: int) -> None:
         self._receivers = receivers
         self._number = number
         self._taken = 0
+        self.in_flight: Callable[[], int] = lambda: 0
         self.were_enough = True
 
     async def send(self, request: WebhookRequest) -> Answer:
         self._taken += 1
-        self.were_enough = self.were_enough and self._taken <= self._number
+        self.were_enough &= self._taken <= self._number and self.in_flight() <= 2 * self._number
         try:
             return await self._receivers.send(request)
         finally:
@@ -133,6 +135,7 @@ def a_worker(world: World, receivers: Receivers, dice: random.Random) -> tuple[D
             drain=timedelta(seconds=_LONGEST),
         ),
     )
+    slots.in_flight = lambda: worker.in_flight
     return worker, slots
 
 

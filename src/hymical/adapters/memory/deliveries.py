@@ -115,7 +115,7 @@ class MemoryDeliveryQueue:
                 duration=None,
                 outcome=AttemptOutcome.LEASE_LOST,
             )
-        delivery = claim(before, token=LeaseToken(uuid4()), now=now, lease=lease)
+        delivery = claim(before, token=LeaseToken(str(uuid4())), now=now, lease=lease)
         assert delivery.lease is not None  # noqa: S101  claimed
         rows.deliveries[delivery.id] = delivery
         return ClaimedDelivery(

@@ -124,7 +124,7 @@ class MemoryJobQueue:
         return min(waits, default=None)
 
     def _claim(self, before: StoredJob, now: datetime, lease: timedelta) -> Job:
-        view, token = before.view, LeaseToken(uuid4())
+        view, token = before.view, LeaseToken(str(uuid4()))
         lost = view.state is JobState.PROCESSING
         claimed = replace(
             before,

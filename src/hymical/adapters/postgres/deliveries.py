@@ -96,7 +96,7 @@ class PostgresDeliveryQueue:
             "limit": limit,
             "lease": lease,
             # as text: the driver takes six times as long for a list of them
-            "making_room": f"{{{','.join(one.token.hex for one in making_room)}}}",
+            "making_room": f"{{{','.join(one.token for one in making_room)}}}",
         }
         rows = await self._transactions.run("claim", parameters)
         lanes = {row.destination_id: row for row in rows if row.id is None}

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 
 from hymical.application.deliveries import Claim, ClaimDue, ReleaseUnsent, SendDelivery, SettleFinished
 from hymical.domain.errors import StorageUnavailable
@@ -24,6 +25,8 @@ _log = logging.getLogger(__name__)
 _TURNS_TO_GATHER = 5
 _SHORTEST_TURN, _LONGEST_TURN = 0.005, 0.32
 _LONGEST_WAIT_SECONDS = 0.5
+# on its way or not settled, as a multiple of the slots
+_MOST_HELD = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +42,8 @@ class Pace:
 class DeliveryWorker:
     """Claims what it has free slots for, sends concurrently, and settles whatever has finished.
 
-    A slot is held from the beginning of a request until its settlement is committed, so that a crash forgets nothing
-    that was not still leased. What finishes while a settlement is being written goes into the next one. What was
+    A slot is held by a request until it is answered. What finishes while a settlement is being written goes into the
+    next one; where settlements stand still, no more is claimed than twice what there are slots for. What was
     accepted makes room at its destination before it is settled, and where answers come quickly the next are claimed
     ahead (`Lane`, docs/decisions/0018): what waits holds no slot, and is handed back if it cannot go on its way soon.
     """
@@ -71,9 +74,12 @@ class DeliveryWorker:
             judged=self._judged,
             written=self._written,
         )
-        self._slots = self._waiting = 0
+        # on their way, each in a slot; answered and not settled; claimed ahead, waiting
+        self._slots = self._unsettled = self._waiting = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._lanes: dict[DestinationId, Lane] = {}
+        # those that have places for what waits, and no slot for it was free
+        self._short_of_slots: dict[DestinationId, Lane] = {}
         # what the last claim was told to leave out of its count
         self._making_room: set[LeaseToken] = set()
         # since the last claim began: whether the bell rang, and where something was accepted or settled and nothing
@@ -88,7 +94,13 @@ class DeliveryWorker:
 
     @property
     def in_flight(self) -> int:
-        return self._slots
+        return self._slots + self._unsettled
+
+    @property
+    def _free(self) -> int:
+        """Slots for what is to begin. A crash sends again what is not settled, which is bounded too."""
+        slots = self._pace.concurrency
+        return min(slots - self._slots, _MOST_HELD * slots - self.in_flight)
 
     def stop(self) -> None:
         """Claims nothing more; `run` returns once what is in flight has ended, or `Pace.drain` has passed."""
@@ -98,12 +110,12 @@ class DeliveryWorker:
     async def run(self) -> None:
         async with self._wakeups.deliveries() as bell, self._settling.open(), self._listening(bell):
             while not self._patience.is_over():
-                if self._slots < self._pace.concurrency and (self._more or self._rung or self._changed):
+                if self._free > 0 and (self._more or self._rung or self._changed):
                     self._more = await self._claim_and_start()
                     continue
                 self._woken.clear()
                 await self._woken.wait()
-                if self._pace.concurrency - self._slots < self._pace.batch_size:
+                if self._free < self._pace.batch_size:
                     # one claim for the slots of those that end together
                     for _ in range(_TURNS_TO_GATHER):
                         await asyncio.sleep(0)
@@ -142,8 +154,9 @@ class DeliveryWorker:
         return claim.more
 
     async def _claim(self) -> Claim:
-        # with most of its slots taken, or enough that waits for them, a worker has enough to do while it claims
-        ahead = self._changed if 2 * (self._slots + self._waiting) <= self._pace.concurrency else set()
+        # one that holds enough for most of its slots has enough to do while it claims
+        held = self.in_flight + self._waiting
+        ahead = self._changed if 2 * held <= self._pace.concurrency else set()
         self._rung, self._changed, self._shut = False, set(), set()
         room: list[Lease] = []
         # where more is to be had elsewhere, nothing needs room
@@ -151,12 +164,10 @@ class DeliveryWorker:
             room += lane.making_room(ahead=destination_id in ahead)
         self._making_room = {lease.token for lease in room}
         # slots may have been taken since by what waited
-        return await self._claim_due(
-            min(self._pace.batch_size, max(1, self._pace.concurrency - self._slots)), room
-        )
+        return await self._claim_due(min(self._pace.batch_size, max(1, self._free)), room)
 
     def _take(self, claim: Claim) -> None:
-        self._slots += len(claim.given_up)
+        self._unsettled += len(claim.given_up)
         for one in claim.given_up:
             self._lane(one.claimed).end(one)
         self._settling.add(claim.given_up)
@@ -190,10 +201,17 @@ class DeliveryWorker:
         return lane
 
     def _start(self, lane: Lane) -> None:
-        for claimed, claimed_at in lane.start():
+        for claimed, claimed_at in islice(lane.start(), max(0, self._free)):
             self._waiting -= 1
             self._slots += 1
             self._begin(self._deliver(claimed, claimed_at))
+        if lane.has_to_start():
+            self._short_of_slots[lane.destination.id] = lane
+
+    def _start_those_short_of_slots(self) -> None:
+        while self._short_of_slots and self._free > 0:
+            _, lane = self._short_of_slots.popitem()
+            self._start(lane)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -202,6 +220,8 @@ class DeliveryWorker:
 
     async def _deliver(self, claimed: ClaimedDelivery, claimed_at: float) -> None:
         ended = await self._send(claimed, claimed_at)
+        self._slots -= 1
+        self._unsettled += 1
         lane = self._lanes[claimed.destination.id]
         if lane.end(ended):
             if lane.waiting:
@@ -212,6 +232,10 @@ class DeliveryWorker:
                     # first, so that the claim is under way while the settlement is made up
                     self._woken.set()
         self._settling.add([ended])
+        if self._more and self._free >= self._pace.batch_size:
+            # no slot was free for what is to be had
+            self._woken.set()
+        self._start_those_short_of_slots()
 
     async def _settle_finished(self, finished: Sequence[Settled]) -> Sequence[Verdict]:
         report = await self._settle(finished)
@@ -246,7 +270,7 @@ class DeliveryWorker:
             )
 
     def _written(self, finished: Sequence[Settled]) -> None:
-        self._slots -= len(finished)
+        self._unsettled -= len(finished)
         for one in finished:
             destination_id = one.claimed.destination.id
             lane = self._lanes[destination_id]
@@ -258,6 +282,7 @@ class DeliveryWorker:
                 self._changed.add(destination_id)
             if lane.is_empty():
                 del self._lanes[destination_id]
+        self._start_those_short_of_slots()
         self._woken.set()
 
     async def _drain(self) -> None:
@@ -265,11 +290,11 @@ class DeliveryWorker:
             self._hand_back_waiting(lane)
         try:
             async with asyncio.timeout(self._pace.drain.total_seconds()):
-                while self._slots or self._waiting:
+                while self.in_flight or self._waiting:
                     self._woken.clear()
                     await self._woken.wait()
         except TimeoutError:
-            _log.warning("stopped with %d in flight, to be taken over as their leases end", self._slots)
+            _log.warning("stopped with %d in flight, to be taken over as their leases end", self.in_flight)
             unfinished = list(self._tasks)
             for task in unfinished:
                 task.cancel()

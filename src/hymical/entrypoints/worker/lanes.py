@@ -76,13 +76,17 @@ class Lane:
         self._places = min(found, max(self._places, self.places_taken + len(claimed)))
         self.waiting.extend((one, claimed_at) for one in claimed)
 
+    def has_to_start(self) -> bool:
+        """Whether something waits for which there is a place."""
+        most = _MOST_UNSETTLED * self.destination.max_in_flight - len(self._accepted)
+        return bool(self.waiting) and self.places_taken < min(self._places, most)
+
     def start(self) -> Iterator[tuple[ClaimedDelivery, float]]:
         """Those of the waiting for which there are places, on their way from now on.
 
         A crash sends again what is not settled: where settlements stand still, so does this.
         """
-        most = _MOST_UNSETTLED * self.destination.max_in_flight - len(self._accepted)
-        while self.waiting and self.places_taken < min(self._places, most):
+        while self.has_to_start():
             claimed, claimed_at = self.waiting.popleft()
             self._under_way[claimed.lease.token] = claimed.lease
             yield claimed, claimed_at

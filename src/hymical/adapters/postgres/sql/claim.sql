@@ -221,7 +221,7 @@ SELECT
     claimed.lost_in_a_row,
     claimed.due_at,
     claimed.came_due_at,
-    claimed.lease_token,
+    cast(claimed.lease_token AS text),
     claimed.lease_since,
     claimed.lost,
     messages.type,

@@ -94,7 +94,7 @@ SELECT
     claimed.retry_count,
     claimed.max_retries,
     claimed.lost_in_a_row,
-    claimed.lease_token,
+    cast(claimed.lease_token AS text),
     claimed.answers,
     claimed.checkpoint,
     claimed.lost

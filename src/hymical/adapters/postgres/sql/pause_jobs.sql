@@ -58,7 +58,7 @@ woken AS MATERIALIZED (
     SELECT pg_notify('hymical_jobs', due.queue) FROM (SELECT DISTINCT queue FROM settled WHERE answered) AS due
 )
 SELECT
-    report.token,
+    cast(report.token AS text),
     CASE
         WHEN settled.id IS NOT NULL THEN 'settled'
         WHEN jobs.lease_token = report.token AND jobs.state <> 'processing' THEN 'repeated'

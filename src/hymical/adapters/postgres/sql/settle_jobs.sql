@@ -29,7 +29,7 @@ nudged AS MATERIALIZED (
     SELECT pg_notify('hymical_job_events', id) FROM settled WHERE event_count > 0
 )
 SELECT
-    report.token,
+    cast(report.token AS text),
     CASE
         WHEN settled.id IS NOT NULL THEN 'settled'
         WHEN jobs.lease_token = report.token AND jobs.state <> 'processing' THEN 'repeated'
