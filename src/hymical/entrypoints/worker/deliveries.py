@@ -82,7 +82,7 @@ class DeliveryWorker:
         self._short_of_slots: dict[DestinationId, Lane] = {}
         # what the last claim was told to leave out of its count
         self._making_room: set[LeaseToken] = set()
-        # since the last claim began: whether the bell rang, and where something was accepted or settled and nothing
+        # since the last claim began: whether the bell rang, and where something was accepted or settled and not enough
         # waits
         self._rung = True
         self._changed: set[DestinationId] = set()
@@ -210,8 +210,8 @@ class DeliveryWorker:
 
     def _start_those_short_of_slots(self) -> None:
         while self._short_of_slots and self._free > 0:
-            _, lane = self._short_of_slots.popitem()
-            self._start(lane)
+            # the one that has waited longest; where it needs more, it comes last
+            self._start(self._short_of_slots.pop(next(iter(self._short_of_slots))))
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
