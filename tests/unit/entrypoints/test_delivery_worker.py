@@ -299,6 +299,18 @@ async def test_a_slot_is_free_once_its_request_is_answered_and_no_more_than_twic
     assert await site.states(owed) == {DeliveryState.DELIVERED}
 
 
+async def test_a_worker_with_fewer_slots_than_a_batch_waited_for_a_settlement_with_all_of_them_free() -> None:
+    site = Site(concurrency=2, batch_size=10)
+    await site.world.owes(4, await site.world.destination(max_in_flight=10))
+    site.queue.writing.clear()
+
+    async with site.working():
+        await site.sender.has_begun(4)
+        assert site.queue.settled == []
+        site.queue.writing.set()
+        await site.queue.has_settled(4)
+
+
 async def test_what_was_accepted_makes_room_before_it_is_settled() -> None:
     site = Site()
     owed = await site.world.owes(7, await site.world.destination(max_in_flight=2))
@@ -711,6 +723,36 @@ async def test_a_claim_that_is_tried_again_asks_for_something_though_what_waited
 
     assert site.sender.most_in_flight == 6
     assert await site.states([last]) == {DeliveryState.DELIVERED}
+
+
+async def test_a_destination_of_which_all_waited_and_was_handed_back_stayed_in_memory() -> None:
+    site = Site(concurrency=4)
+    owed = await site.world.owes(4, await site.world.destination(max_in_flight=2))
+    site.sender.refused = {owed[1].id, owed[2].id}
+
+    async with site.working():
+        await claimed_ahead(site, owed, most=2)
+        site.queue.writing.clear()
+        site.sender.let_go(owed[1:3])
+        await site.queue.has_begun_to_settle(2)
+        site.queue.bringing.set()
+        await turns()
+        site.queue.bringing.clear()
+        # a claim for four slots, of which what waits takes one meanwhile
+        others = [(await site.world.owes(1, await site.world.destination()))[0] for _ in range(4)]
+        site.sender.hold(others)
+        await turns()
+        site.queue.writing.set()
+        await site.sender.has_begun(4)
+        site.queue.bringing.set()
+        await site.queue.has_released(1)
+        (handed_back,) = (one for one in others if one.id in site.queue.released)
+        await site.world.queue.withdraw_from(handed_back.destination_id, Reason.DESTINATION_DISABLED)
+        site.sender.let_go([*owed, *others])
+        await site.queue.has_settled(7)
+        await turns()
+        assert not site.worker._lanes  # noqa: SLF001  nothing else shows it
+        assert not site.worker._short_of_slots  # noqa: SLF001
 
 
 async def test_what_waits_is_not_sent_in_place_of_what_failed_before_that_is_settled() -> None:

@@ -82,8 +82,8 @@ class DeliveryWorker:
         self._short_of_slots: dict[DestinationId, Lane] = {}
         # what the last claim was told to leave out of its count
         self._making_room: set[LeaseToken] = set()
-        # since the last claim began: whether the bell rang, and where something was accepted or settled and not enough
-        # waits
+        # since the last claim began: whether the bell rang, and where something was accepted or settled and
+        # too little waits
         self._rung = True
         self._changed: set[DestinationId] = set()
         # and what a settlement told of meanwhile, which the claim may not have seen
@@ -187,8 +187,7 @@ class DeliveryWorker:
             if lane.destination.id in self._shut:
                 self._hand_back_waiting(lane)
             self._start(lane)
-            if lane.is_empty():
-                del self._lanes[lane.destination.id]
+            self._forget_if_empty(lane)
             if not lane.is_short():
                 self._changed.discard(lane.destination.id)
             if lane.waiting:
@@ -199,6 +198,10 @@ class DeliveryWorker:
         if lane is None:
             lane = self._lanes[claimed.destination.id] = Lane(claimed.destination)
         return lane
+
+    def _forget_if_empty(self, lane: Lane) -> None:
+        if lane.is_empty():
+            del self._lanes[lane.destination.id]
 
     def _start(self, lane: Lane) -> None:
         for claimed, claimed_at in islice(lane.start(), max(0, self._free)):
@@ -232,7 +235,7 @@ class DeliveryWorker:
                     # first, so that the claim is under way while the settlement is made up
                     self._woken.set()
         self._settling.add([ended])
-        if self._more and self._free >= self._pace.batch_size:
+        if self._more and self._free >= min(self._pace.batch_size, self._pace.concurrency):
             # no slot was free for what is to be had
             self._woken.set()
         self._start_those_short_of_slots()
@@ -246,6 +249,7 @@ class DeliveryWorker:
         return report.verdicts
 
     def _hand_back_waiting(self, lane: Lane) -> None:
+        self._short_of_slots.pop(lane.destination.id, None)
         unsent = lane.take_back_waiting()
         if unsent:
             self._begin(self._hand_back_ahead(unsent))
@@ -253,6 +257,7 @@ class DeliveryWorker:
     def _hand_back_overdue(self, lane: Lane, claimed_at: float) -> None:
         if lane.waiting and lane.waiting[0][1] <= claimed_at:
             self._hand_back_waiting(lane)
+            self._forget_if_empty(lane)
 
     async def _hand_back_ahead(self, unsent: Sequence[ClaimedDelivery]) -> None:
         try:
@@ -280,8 +285,7 @@ class DeliveryWorker:
             # others may have found it full until now; where this worker fills every place there is nothing to find
             if lane.is_short() and not lane.is_full():
                 self._changed.add(destination_id)
-            if lane.is_empty():
-                del self._lanes[destination_id]
+            self._forget_if_empty(lane)
         self._start_those_short_of_slots()
         self._woken.set()
 
