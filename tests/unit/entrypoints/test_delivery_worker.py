@@ -500,6 +500,14 @@ async def claimed_ahead(site: Site, owed: Sequence[Delivery], *, most: int) -> N
     site.queue.bringing.clear()
 
 
+async def one_fails_and_is_not_settled(site: Site, one: Delivery) -> None:
+    """It has left its slot, and keeps its place until settlements are let through."""
+    site.queue.writing.clear()
+    site.sender.refused = {one.id}
+    site.sender.let_go([one])
+    await site.queue.has_begun_to_settle(site.queue.settlements_begun + 1)
+
+
 async def test_what_is_answered_quickly_is_followed_by_what_was_claimed_ahead() -> None:
     site = Site()
     owed = await site.world.owes(9, await site.world.destination(max_in_flight=3))
@@ -669,14 +677,10 @@ async def test_a_claim_that_found_more_room_than_before_began_more_than_the_work
 async def test_what_waits_for_a_slot_has_the_first_that_is_free() -> None:
     site = Site(concurrency=6)
     owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
-    site.sender.refused = {owed[1].id}
 
     async with site.working():
         await claimed_ahead(site, owed, most=3)
-        site.queue.writing.clear()
-        site.sender.let_go(owed[1:2])
-        await site.queue.has_begun_to_settle(2)
-        # what failed has left its slot, and keeps its place until it is settled
+        await one_fails_and_is_not_settled(site, owed[1])
         others = await site.world.owes(5, await site.world.destination())
         site.sender.hold(others)
         site.queue.bringing.set()
@@ -697,14 +701,11 @@ async def test_what_waits_for_a_slot_has_the_first_that_is_free() -> None:
 async def test_a_claim_that_is_tried_again_asks_for_something_though_what_waited_took_the_last_slot() -> None:
     site = Site(concurrency=6)
     owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
-    site.sender.refused = {owed[1].id}
     elsewhere = await site.world.destination()
 
     async with site.working():
         await claimed_ahead(site, owed, most=3)
-        site.queue.writing.clear()
-        site.sender.let_go(owed[1:2])
-        await site.queue.has_begun_to_settle(2)
+        await one_fails_and_is_not_settled(site, owed[1])
         others = await site.world.owes(3, elsewhere)
         site.sender.hold(others)
         site.queue.bringing.set()
@@ -758,13 +759,10 @@ async def test_a_destination_of_which_all_waited_and_was_handed_back_stayed_in_m
 async def test_what_waits_is_not_sent_in_place_of_what_failed_before_that_is_settled() -> None:
     site = Site()
     owed = await site.world.owes(6, await site.world.destination(max_in_flight=3))
-    site.sender.refused = {owed[1].id}
 
     async with site.working():
         await claimed_ahead(site, owed, most=3)
-        site.queue.writing.clear()
-        site.sender.let_go(owed[1:2])
-        await site.queue.has_begun_to_settle(2)
+        await one_fails_and_is_not_settled(site, owed[1])
         await turns()
         assert len(site.sender.begun) == 4
         site.queue.writing.set()
