@@ -1,7 +1,6 @@
 """Signatures by Standard Webhooks 1.0 (https://www.standardwebhooks.com), and the secrets behind them."""
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Sequence
@@ -77,7 +76,7 @@ def signature_headers(
 def _key(secret: Secret) -> bytes:
     text = secret.reveal().removeprefix(_PREFIX)
     try:
-        return binascii.a2b_base64(text, strict_mode=True)
+        return base64.b64decode(text, validate=True)
     except ValueError:
         # the cause would carry the secret
         raise InvalidValue("secret", f"must be {_PREFIX} and base64") from None
